@@ -1,0 +1,85 @@
+// Backend: a device. Memory, transfers, and one virtual function per op of kernels/ops.h; nothing about models.
+// One thread at a time. Ops run in order; on an asynchronous device they return before they have run, synchronize() waits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "kernels/ops.h"
+#include "quire/device.h"
+
+namespace quire {
+
+// Memory of a device, given back when the owner goes.
+class DeviceBuffer {
+ public:
+  using Free = void (*)(void*, std::size_t);
+  DeviceBuffer() = default;
+  DeviceBuffer(void* data, std::size_t bytes, Free free) : data_(data), bytes_(bytes), free_(free) {}
+  DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    DeviceBuffer(std::move(other)).swap(*this);
+    return *this;
+  }
+  ~DeviceBuffer() {
+    if (data_ != nullptr) free_(data_, bytes_);
+  }
+
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  void swap(DeviceBuffer& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(free_, other.free_);
+  }
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  Free free_ = nullptr;
+};
+
+struct BackendOptions {
+  int num_threads = 0;  // CPU backend: threads that compute; 0: the cores this process may use
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual Device device() const = 0;
+  virtual std::string isa() const = 0;          // "portable", "avx2", "sm_90", ...
+  virtual std::size_t free_bytes() const = 0;   // memory that could be allocated now
+  virtual DType activation_dtype() const = 0;   // of TensorViews between ops
+
+  // Uninitialised memory, 64-byte aligned at least. Throws Error(kOutOfMemory) naming the size.
+  virtual DeviceBuffer allocate(std::size_t bytes) = 0;
+  // Whether host memory (a mapped file, a host array) can be read by ops in place.
+  virtual bool reads_host_memory() const = 0;
+  virtual void upload(void* to_device, const void* from_host, std::size_t bytes) = 0;
+  virtual void download(void* to_host, const void* from_device, std::size_t bytes) = 0;  // waits
+  virtual void synchronize() = 0;
+
+  virtual void embed(const EmbedArgs&) = 0;
+  virtual void rms_norm(const RmsNormArgs&) = 0;
+  virtual void add_rms_norm(const AddRmsNormArgs&) = 0;
+  virtual void add(const AddArgs&) = 0;
+  virtual void matmul(const MatmulArgs&) = 0;
+  virtual void rope_table(const RopeTableArgs&) = 0;
+  virtual void rope(const RopeArgs&) = 0;
+  virtual void append_kv(const AppendKvArgs&) = 0;
+  virtual void prefill_attention(const AttentionArgs&) = 0;
+  virtual void decode_attention(const AttentionArgs&) = 0;
+  virtual void gated_activation(const GatedActivationArgs&) = 0;
+  virtual void gather_rows(const GatherRowsArgs&) = 0;
+  virtual void softcap(const SoftcapArgs&) = 0;
+  virtual void sample(const SampleArgs&) = 0;  // results are there on return: the one wait of a step
+  virtual void copy_blocks(const CopyBlocksArgs&) = 0;
+};
+
+// The one place that asks whether CUDA is built in. Throws Error(kUnsupported) for a device that this build or machine lacks.
+std::unique_ptr<Backend> create_backend(Device device, const BackendOptions& options = {});
+
+}  // namespace quire

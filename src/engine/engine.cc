@@ -34,12 +34,11 @@ RequestId Engine::Impl::submit(Request request) {
   const SamplingParams& sampling = request.sampling;
   const RequestId id = next_request_id_++;
   const std::uint64_t seed = sampling.seed ? *sampling.seed : seed_source_();
-  const std::vector<SequenceId> sequences = scheduler_.submit(sequence_spec(request), now_us());
-  const int num_allowed = std::min(tokenizer_.vocab_size(), model_.config.vocab_size);
-  auto record = std::make_unique<RequestRecord>(id, std::move(request), tokenizer_, seed, num_allowed);
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
-    record->choices()[i].sequence = sequences[i];
-    choice_of_.emplace(sequences[i], ChoiceRef{record.get(), static_cast<int>(i)});
+  const SequenceId first = scheduler_.submit(sequence_spec(request));
+  auto record = std::make_unique<RequestRecord>(id, std::move(request), tokenizer_, end_ids_, seed, num_samplable());
+  for (std::size_t i = 0; i < record->choices().size(); ++i) {
+    record->choices()[i].sequence = first + i;
+    choice_of_.emplace(first + i, ChoiceRef{record.get(), static_cast<int>(i)});
   }
   records_.emplace(id, std::move(record));
   return id;
@@ -60,7 +59,7 @@ void Engine::Impl::check(const Request& request) const {
     fail(ErrorCode::kInvalidArgument, "timeout_us is {}, below 0", *request.timeout_us);
   }
   validate_sampling(request.sampling, model_.config.vocab_size);
-  scheduler_.check(sequence_spec(request));
+  scheduler_.check_submit(sequence_spec(request));
 }
 
 SequenceSpec Engine::Impl::sequence_spec(const Request& request) const {
@@ -71,13 +70,13 @@ SequenceSpec Engine::Impl::sequence_spec(const Request& request) const {
   spec.num_choices = std::max(sampling.n, sampling.best_of);
   spec.stop_token_ids = sampling.stop_token_ids;
   if (!sampling.ignore_eos) {
-    const std::span<const TokenId> ends = tokenizer_.end_ids();
-    spec.stop_token_ids.insert(spec.stop_token_ids.end(), ends.begin(), ends.end());
+    spec.stop_token_ids.insert(spec.stop_token_ids.end(), end_ids_.begin(), end_ids_.end());
   }
   std::sort(spec.stop_token_ids.begin(), spec.stop_token_ids.end());
   spec.priority = request.priority;
   spec.salt = request.cache_salt;
-  spec.wants_prompt_logprobs = sampling.prompt_logprobs.has_value();
+  spec.prompt_logprobs = sampling.prompt_logprobs.has_value();
+  spec.use_prefix_cache = !spec.prompt_logprobs;
   if (request.timeout_us) spec.deadline_us = now_us() + *request.timeout_us;
   return spec;
 }
@@ -92,6 +91,7 @@ std::vector<TokenEvent> Engine::Impl::step() {
   }
   try {
     const StepPlan& plan = scheduler_.schedule(now_us());
+    sampled_.clear();
     if (!plan.entries.empty()) {
       compute(plan);
       ++num_steps_;
@@ -119,20 +119,18 @@ void Engine::Impl::compute(const StepPlan& plan) {
 
 // Logits are made and sampled for a bounded number of rows at a time: a row takes V floats.
 void Engine::Impl::sample(const StepPlan& plan) {
-  const std::size_t num_rows = host_batch_.logit_rows.size();
-  sampled_.clear();
+  const std::span<const std::int32_t> rows = host_batch_.logit_rows;
+  const std::size_t num_rows = rows.size();
   results_.resize(num_rows);
   const auto chunk = static_cast<std::size_t>(decoder_.max_logit_rows());
   for (std::size_t begin = 0; begin < num_rows; begin += chunk) {
     const std::size_t count = std::min(chunk, num_rows - begin);
-    rows_.clear();
     sample_rows_.clear();
     for (std::size_t i = begin; i < begin + count; ++i) {
-      const LogitRow& row = host_batch_.logit_rows[i];
-      rows_.push_back(row.row);
+      const LogitRow& row = host_batch_.logits[i];
       sample_rows_.push_back(sample_row(*plan.entries[static_cast<std::size_t>(row.entry)].sequence, row));
     }
-    const TensorView logits = decoder_.logits(uploader_.upload_rows(rows_));
+    const TensorView logits = decoder_.logits(uploader_.upload_rows(rows.subspan(begin, count)));
     backend_->sample({.logits = logits, .rows = sample_rows_.data(), .results = results_.data() + begin});
   }
   for (std::size_t i = 0; i < num_rows; ++i) take_result(plan, i);
@@ -161,7 +159,7 @@ SampleRow Engine::Impl::sample_row(const Sequence& sequence, const LogitRow& row
 }
 
 void Engine::Impl::take_result(const StepPlan& plan, std::size_t index) {
-  const LogitRow& row = host_batch_.logit_rows[index];
+  const LogitRow& row = host_batch_.logits[index];
   const ChoiceRef ref = choice_of_.at(plan.entries[static_cast<std::size_t>(row.entry)].sequence->id());
   const SampleResult& result = results_[index];
   if (!row.samples) {
@@ -178,10 +176,12 @@ void Engine::Impl::take_result(const StepPlan& plan, std::size_t index) {
 
 void Engine::Impl::deliver(std::vector<TokenEvent>& events) {
   for (const SequenceEvent& event : sequence_events_) {
-    const ChoiceRef ref = choice_of_.at(event.id);
+    const auto found = choice_of_.find(event.id);
+    if (found == choice_of_.end()) continue;  // it ended by a stop string, in the step before
+    const ChoiceRef ref = found->second;
     RequestRecord& record = *ref.record;
     const bool stopped = record.add(ref.choice, event, events);
-    if (stopped) scheduler_.remove(event.id);
+    if (stopped) scheduler_.finish(event.id, FinishReason::kStop);
     if (stopped || event.finish_reason != FinishReason::kNone) choice_of_.erase(event.id);
     if (record.finished()) records_.erase(record.id());
   }

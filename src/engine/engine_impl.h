@@ -1,6 +1,7 @@
 // Engine::Impl: the bridge between the two towers. Owns one of everything; see the table in engine.cc.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <random>
@@ -41,6 +42,8 @@ class Engine::Impl {
     int choice = 0;
   };
 
+  // Ids below can be sampled: logits may be padded beyond the vocabulary.
+  int num_samplable() const { return std::min(tokenizer_.vocab_size(), model_.config.vocab_size); }
   SequenceSpec sequence_spec(const Request& request) const;
   void compute(const StepPlan& plan);
   void sample(const StepPlan& plan);
@@ -53,7 +56,8 @@ class Engine::Impl {
   std::unique_ptr<Backend> backend_;
   LoadedModel model_;
   Tokenizer tokenizer_;
-  EngineOptions options_;  // with defaults worked in
+  std::vector<TokenId> end_ids_;  // that end a generation, of tokenizer and model configuration; ascending
+  EngineOptions options_;         // with defaults worked in
   KvPool pool_;
   Decoder decoder_;
   Scheduler scheduler_;
@@ -71,7 +75,6 @@ class Engine::Impl {
   // Of one step, kept to reuse their memory.
   HostBatch host_batch_;
   std::vector<BlockPair> block_pairs_;
-  std::vector<std::int32_t> rows_;
   std::vector<SampleRow> sample_rows_;
   std::vector<SampleResult> results_;       // one per logit row
   std::vector<TokenId> sampled_;            // one per entry that samples; -1: failed

@@ -88,6 +88,14 @@ std::vector<KvGroupSpec> group_specs(const KvPool& pool) {
   return specs;
 }
 
+std::vector<TokenId> all_end_ids(const Tokenizer& tokenizer, const ModelConfig& config) {
+  std::vector<TokenId> ids(tokenizer.end_ids().begin(), tokenizer.end_ids().end());
+  ids.insert(ids.end(), config.end_token_ids.begin(), config.end_token_ids.end());
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
 int logit_rows(const ModelConfig& config) {
   const std::int64_t row = std::int64_t{config.vocab_size} * 4;
   return static_cast<int>(std::clamp<std::int64_t>(kMostLogitBytes / row, 1, kMostLogitRows));
@@ -99,6 +107,7 @@ Engine::Impl::Impl(const std::string& model_path, const EngineOptions& options)
     : backend_(make_backend(options)),
       model_(load_model(model_path, *backend_)),
       tokenizer_(load_tokenizer(model_path)),
+      end_ids_(all_end_ids(tokenizer_, model_.config)),
       options_(complete(options, model_.config, *backend_)),
       pool_(*backend_, model_.config, kv_dtype(options_.kv_type), options_.block_size, options_.num_blocks),
       decoder_(model_.config, model_.weights, *backend_, pool_, options_.max_batched_tokens, logit_rows(model_.config)),

@@ -21,12 +21,13 @@ int num_choices(const SamplingParams& sampling) { return std::max(sampling.n, sa
 
 }  // namespace
 
-RequestRecord::RequestRecord(RequestId id, Request request, const Tokenizer& tokenizer, std::uint64_t seed, int num_allowed)
+RequestRecord::RequestRecord(RequestId id, Request request, const Tokenizer& tokenizer, std::span<const TokenId> end_ids, std::uint64_t seed,
+                int num_samplable)
     : id_(id), request_(std::move(request)) {
   const SamplingParams& sampling = request_.sampling;
-  const std::span<const TokenId> end_ids = sampling.ignore_eos ? std::span<const TokenId>() : tokenizer.end_ids();
+  if (sampling.ignore_eos) end_ids = {};
   for (int i = 0; i < num_choices(sampling); ++i) {
-    Choice choice{.sampler = std::make_unique<ChoiceSampler>(sampling, request_.prompt, end_ids, seed, i, num_allowed),
+    Choice choice{.sampler = std::make_unique<ChoiceSampler>(sampling, request_.prompt, end_ids, seed, i, num_samplable),
                   .text = TextStream(tokenizer, sampling.stop, {.min_tokens = sampling.min_tokens}),
                   .result = {},
                   .error = {},

@@ -28,8 +28,9 @@ class RequestRecord {
     std::vector<TokenEvent> held_back;  // with best_of > n, until all choices have ended
   };
 
-  // `seed` is the request's own, or one drawn for it.
-  RequestRecord(RequestId id, Request request, const Tokenizer& tokenizer, std::uint64_t seed, int num_allowed);
+  // `seed` is the request's own, or one drawn for it; ids below `num_samplable` can be sampled.
+  RequestRecord(RequestId id, Request request, const Tokenizer& tokenizer, std::span<const TokenId> end_ids, std::uint64_t seed,
+                int num_samplable);
   RequestRecord(const RequestRecord&) = delete;  // samplers point into request_
   RequestRecord& operator=(const RequestRecord&) = delete;
 

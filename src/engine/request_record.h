@@ -11,7 +11,7 @@
 #include "engine/sampler.h"
 #include "quire/request.h"
 #include "quire/tokenizer.h"
-#include "scheduler/sequence.h"
+#include "scheduler/scheduler.h"
 
 namespace quire {
 

@@ -70,6 +70,9 @@ class Scheduler final {
   // Error(kInvalidArgument) naming the field: an empty prompt, one of max_context tokens or more, or one the pool cannot hold.
   SequenceId submit(SequenceSpec spec);
 
+  // Throws what submit() would throw, and changes nothing. Thread-safe: it reads what never changes.
+  void check_submit(const SequenceSpec& spec) const;
+
   // Ends a sequence; its last event comes with the next commit(). Allowed between schedule() and commit() too: then its blocks
   // stay until the commit, its result is dropped and nothing of it is published. False: unknown or finished.
   bool finish(SequenceId id, FinishReason reason);
@@ -100,7 +103,6 @@ class Scheduler final {
   BlockAllocator& allocator_for_test() { return allocator_; }  // for its test hooks
 
  private:
-  void check_submit(const SequenceSpec& spec) const;
   void expire(std::int64_t now_us);
   void preempt_for_slot();
   bool preempt_last();

@@ -1,5 +1,5 @@
-// The engine stays single-threaded: one thread owns it, other threads leave work in an inbox under a mutex that is never held during
-// a step, so neither submit() nor cancel() waits for a forward pass to be accepted. The one lock order: `mutex_` alone.
+// The engine stays single-threaded: one thread owns it, other threads leave work in an inbox under a mutex that is never held
+// during a step, so neither submit() nor cancel() waits for a forward pass to be accepted. The one lock order: `mutex_` alone.
 #include "quire/async_engine.h"
 
 #include <atomic>

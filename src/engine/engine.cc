@@ -226,7 +226,8 @@ EngineStats Engine::Impl::stats() const {
   return stats;
 }
 
-Engine::Engine(const std::string& model_path, const EngineOptions& options) : impl_(std::make_unique<Impl>(model_path, options)) {}
+Engine::Engine(const std::string& model_path, const EngineOptions& options)
+    : impl_(std::make_unique<Impl>(model_path, options)) {}
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;

@@ -76,8 +76,8 @@ class Engine::Impl {
   HostBatch host_batch_;
   std::vector<BlockPair> block_pairs_;
   std::vector<SampleRow> sample_rows_;
-  std::vector<SampleResult> results_;       // one per logit row
-  std::vector<TokenId> sampled_;            // one per entry that samples; -1: failed
+  std::vector<SampleResult> results_;  // one per logit row
+  std::vector<TokenId> sampled_;       // one per entry that samples; -1: failed
   std::vector<SequenceEvent> sequence_events_;
 };
 

@@ -21,9 +21,12 @@ void check_option(const char* name, std::int64_t value, std::int64_t low, std::i
 
 DType kv_dtype(KvType type) {
   switch (type) {
-    case KvType::kF16: return DType::kF16;
-    case KvType::kBF16: return DType::kBF16;
-    case KvType::kF32: return DType::kF32;
+    case KvType::kF16:
+      return DType::kF16;
+    case KvType::kBF16:
+      return DType::kBF16;
+    case KvType::kF32:
+      return DType::kF32;
   }
   fail(ErrorCode::kInvalidArgument, "EngineOptions::kv_type is {}, no KvType", static_cast<int>(type));
 }
@@ -61,8 +64,7 @@ EngineOptions complete(EngineOptions options, const ModelConfig& config, const B
          options.num_blocks, groups + 1);
   }
   check_option(source, options.num_blocks, 1, std::numeric_limits<std::int32_t>::max());
-  options.kv_cache_bytes =
-      options.num_blocks * KvPool::bytes_per_block(config, kv_dtype(options.kv_type), options.block_size);
+  options.kv_cache_bytes = options.num_blocks * KvPool::bytes_per_block(config, kv_dtype(options.kv_type), options.block_size);
   return options;
 }
 

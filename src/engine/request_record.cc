@@ -21,8 +21,8 @@ int num_choices(const SamplingParams& sampling) { return std::max(sampling.n, sa
 
 }  // namespace
 
-RequestRecord::RequestRecord(RequestId id, Request request, const Tokenizer& tokenizer, std::span<const TokenId> end_ids, std::uint64_t seed,
-                int num_samplable)
+RequestRecord::RequestRecord(RequestId id, Request request, const Tokenizer& tokenizer, std::span<const TokenId> end_ids,
+                             std::uint64_t seed, int num_samplable)
     : id_(id), request_(std::move(request)) {
   const SamplingParams& sampling = request_.sampling;
   if (sampling.ignore_eos) end_ids = {};
@@ -104,8 +104,8 @@ void RequestRecord::deliver(TokenEvent event, std::vector<TokenEvent>& out) {
   out.push_back(std::move(event));
 }
 
-// The n choices with the highest mean logprob, best first, become choices 0 to n - 1; ties go to the lower choice. A choice that failed
-// ranks last.
+// The n choices with the highest mean logprob, best first, become choices 0 to n - 1; ties go to the lower choice. A choice that
+// failed ranks last.
 void RequestRecord::release_best(std::vector<TokenEvent>& out) {
   std::vector<std::size_t> order(choices_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

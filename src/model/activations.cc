@@ -16,9 +16,7 @@ struct Piece {
 
 constexpr std::int64_t kAlignment = 64;  // bytes
 
-std::int64_t padded_bytes(const Piece& piece) {
-  return round_up(row_bytes(piece.dtype, piece.rows * piece.columns), kAlignment);
-}
+std::int64_t padded_bytes(const Piece& piece) { return round_up(row_bytes(piece.dtype, piece.rows * piece.columns), kAlignment); }
 
 }  // namespace
 

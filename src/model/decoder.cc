@@ -2,9 +2,8 @@
 //
 //   residual = embedding_scale * embedding[token]
 //   for each layer:
-//     normed   = rms_norm(residual) ; q, k, v = normed W^T (+ bias*) ; q, k = rms_norm*(q), rms_norm*(k) per head ; rope(q), rope(k)
-//     append k, v to the pages ; attended = attention(q, pages)
-//     residual += post_attention_norm*(attended Wo^T (+ bias*))
+//     normed   = rms_norm(residual) ; q, k, v = normed W^T (+ bias*) ; q, k = rms_norm*(q), rms_norm*(k) per head ; rope(q),
+//     rope(k) append k, v to the pages ; attended = attention(q, pages) residual += post_attention_norm*(attended Wo^T (+ bias*))
 //     normed   = rms_norm(residual) ; residual += post_mlp_norm*((act(normed Wg^T) * (normed Wu^T)) Wd^T)
 //   logits = softcap*(rms_norm(residual) Whead^T)
 #include "model/decoder.h"
@@ -94,10 +93,8 @@ void Decoder::attention_block(int layer, const Batch& batch) {
 
   const KvLayer kv = pool_.layer(layer);
   const BatchGroup& group = batch.groups[static_cast<std::size_t>(pool_.group_of_layer(layer))];
-  backend_.append_kv({.k = k_heads,
-                      .v = v.reshaped({tokens, config_.num_kv_heads, config_.head_size}),
-                      .slots = group.slots,
-                      .kv = kv});
+  backend_.append_kv(
+      {.k = k_heads, .v = v.reshaped({tokens, config_.num_kv_heads, config_.head_size}), .slots = group.slots, .kv = kv});
   attend(kv, group, batch, config_.layer_windows[static_cast<std::size_t>(layer)]);
 
   const TensorView out = a.projected.rows(0, tokens);

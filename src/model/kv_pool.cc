@@ -62,7 +62,8 @@ KvPool::KvPool(Backend& backend, const ModelConfig& config, DType dtype, int blo
     }
   }
   const std::optional<std::int64_t> bytes = checked_mul(num_blocks_, block_bytes_);
-  if (!bytes) fail(ErrorCode::kOutOfMemory, "num_blocks {} of {} bytes each overflow the address space", num_blocks_, block_bytes_);
+  if (!bytes)
+    fail(ErrorCode::kOutOfMemory, "num_blocks {} of {} bytes each overflow the address space", num_blocks_, block_bytes_);
   memory_ = backend_.allocate(static_cast<std::size_t>(*bytes));
   if (poison_wanted()) fill_with_nan(backend_, memory_);
 }
@@ -86,10 +87,8 @@ void KvPool::copy_blocks(std::span<const BlockPair> pairs) {
     QUIRE_CHECK_MSG(pair.from >= 0 && pair.from < num_blocks_ && pair.to >= 0 && pair.to < num_blocks_, "copy of block {} to {}",
                     pair.from, pair.to);
   }
-  backend_.copy_blocks({.pool = memory_.data(),
-                        .block_bytes = block_bytes_,
-                        .pairs = pairs.data(),
-                        .num_pairs = static_cast<int>(pairs.size())});
+  backend_.copy_blocks(
+      {.pool = memory_.data(), .block_bytes = block_bytes_, .pairs = pairs.data(), .num_pairs = static_cast<int>(pairs.size())});
 }
 
 }  // namespace quire

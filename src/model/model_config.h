@@ -19,15 +19,15 @@ struct RopeConfig {
 };
 
 struct ModelConfig {
-  std::string family;  // "llama", "qwen2", "qwen3", "gemma3"
-  int num_layers = 0;   // L
-  int hidden_size = 0;  // H
-  int mlp_size = 0;     // F
-  int num_heads = 0;    // Hq
-  int num_kv_heads = 0; // Hkv, divides Hq
-  int head_size = 0;    // D, even
-  int vocab_size = 0;   // V, rows of the embedding
-  int max_context = 0;  // tokens
+  std::string family;    // "llama", "qwen2", "qwen3", "gemma3"
+  int num_layers = 0;    // L
+  int hidden_size = 0;   // H
+  int mlp_size = 0;      // F
+  int num_heads = 0;     // Hq
+  int num_kv_heads = 0;  // Hkv, divides Hq
+  int head_size = 0;     // D, even
+  int vocab_size = 0;    // V, rows of the embedding
+  int max_context = 0;   // tokens
   float rms_eps = 1e-6f;
   float embedding_scale = 1.0f;  // Gemma: sqrt(H), rounded to bf16
   float attention_scale = 0.0f;  // usually D^-0.5
@@ -35,9 +35,9 @@ struct ModelConfig {
   float final_softcap = 0.0f;
   Activation activation = Activation::kSilu;
   bool tied_embeddings = false;
-  RopeConfig rope_full;            // layers that see everything
-  RopeConfig rope_sliding;         // layers with a window; inv_freq empty: none
-  std::vector<int> layer_windows;  // [L] positions seen by the layer; 0: all
+  RopeConfig rope_full;                     // layers that see everything
+  RopeConfig rope_sliding;                  // layers with a window; inv_freq empty: none
+  std::vector<int> layer_windows;           // [L] positions seen by the layer; 0: all
   std::vector<std::int32_t> end_token_ids;  // from config.json and generation_config.json; GGUF: empty, the tokenizer has them
 
   bool layer_is_sliding(int layer) const { return layer_windows[static_cast<std::size_t>(layer)] > 0; }

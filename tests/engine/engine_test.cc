@@ -299,7 +299,10 @@ TEST_F(EngineTest, BadFieldsAreRefusedByName) {
   };
   const std::vector<Case> cases = {
       {"prompt", [](Request& r) { r.prompt = {}; }},
-      {"prompt[1]", [](Request& r) { r.prompt = {1, -1}; }},
+      {"prompt[1]",
+       [](Request& r) {
+         r.prompt = {1, -1};
+       }},
       {"prompt[0]", [&](Request& r) { r.prompt = {engine.vocab_size()}; }},
       {"temperature", [](Request& r) { r.sampling.temperature = kNan; }},
       {"temperature", [](Request& r) { r.sampling.temperature = -0.1f; }},
@@ -312,9 +315,18 @@ TEST_F(EngineTest, BadFieldsAreRefusedByName) {
       {"repetition_penalty", [](Request& r) { r.sampling.repetition_penalty = 0.0f; }},
       {"presence_penalty", [](Request& r) { r.sampling.presence_penalty = 2.5f; }},
       {"frequency_penalty", [](Request& r) { r.sampling.frequency_penalty = -kInf; }},
-      {"logit_bias", [](Request& r) { r.sampling.logit_bias = {{-3, 1.0f}}; }},
-      {"logit_bias", [](Request& r) { r.sampling.logit_bias = {{3, kNan}}; }},
-      {"logit_bias", [](Request& r) { r.sampling.logit_bias.assign(2000, {3, 1.0f}); }},
+      {"logit_bias",
+       [](Request& r) {
+         r.sampling.logit_bias = {{-3, 1.0f}};
+       }},
+      {"logit_bias",
+       [](Request& r) {
+         r.sampling.logit_bias = {{3, kNan}};
+       }},
+      {"logit_bias",
+       [](Request& r) {
+         r.sampling.logit_bias.assign(2000, {3, 1.0f});
+       }},
       {"n", [](Request& r) { r.sampling.n = 0; }},
       {"n", [](Request& r) { r.sampling.n = 1'000'000; }},
       {"best_of", [](Request& r) { r.sampling.n = 3, r.sampling.best_of = 2; }},

@@ -1,5 +1,5 @@
-// Outcome: everything a request produced, down to the bits of its logprobs, so that two runs can be compared for equality; and runs
-// of many requests under one EngineOptions. For the tests of "the schedule never changes the answer".
+// Outcome: everything a request produced, down to the bits of its logprobs, so that two runs can be compared for equality; and
+// runs of many requests under one EngineOptions. For the tests of "the schedule never changes the answer".
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace quire::test {
 
 struct Outcome {
   std::vector<TokenId> tokens;
-  std::vector<std::uint32_t> logprob_bits;         // of the tokens and their alternatives, in order
+  std::vector<std::uint32_t> logprob_bits;  // of the tokens and their alternatives, in order
   std::vector<TokenId> alternatives;
   std::vector<std::uint32_t> prompt_logprob_bits;  // the same for the prompt
   std::string text;
@@ -27,9 +27,9 @@ std::ostream& operator<<(std::ostream& out, const Outcome& outcome);
 using Outcomes = std::map<std::pair<int, int>, Outcome>;
 
 struct RunPlan {
-  int per_step = 1000;          // requests submitted before each step: 1 staggers arrivals
+  int per_step = 1000;             // requests submitted before each step: 1 staggers arrivals
   bool cancel_neighbours = false;  // also submits copies of the requests that are cancelled at different moments
-  int repeats = 1;              // the list is run this often on the same engine; all must agree (cold, then warm)
+  int repeats = 1;                 // the list is run this often on the same engine; all must agree (cold, then warm)
 };
 
 // Adds the events of one step. Checks their order: nothing after a finish reason.

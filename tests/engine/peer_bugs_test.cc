@@ -1,5 +1,5 @@
-// Faults that users of other engines reported, replayed here: one test each, named by its number in our collection. The report each
-// number stands for is named above its test.
+// Faults that users of other engines reported, replayed here: one test each, named by its number in our collection. The report
+// each number stands for is named above its test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -239,19 +239,26 @@ TEST_F(PeerBugs, B118_EveryPairOfParametersRuns) {
       [](SamplingParams& s) { s.typical_p = 0.5f; },
       [](SamplingParams& s) { s.repetition_penalty = 1.5f; },
       [](SamplingParams& s) { s.presence_penalty = 2.0f, s.frequency_penalty = -2.0f; },
-      [](SamplingParams& s) { s.logit_bias = {{3, -INFINITY}, {4, 5.0f}}; },
+      [](SamplingParams& s) {
+        s.logit_bias = {{3, -INFINITY}, {4, 5.0f}};
+      },
       [](SamplingParams& s) { s.n = 2; },
       [](SamplingParams& s) { s.best_of = 3; },
       [](SamplingParams& s) { s.logprobs = 20; },
       [](SamplingParams& s) { s.prompt_logprobs = 20; },
       [](SamplingParams& s) { s.min_tokens = 3; },
-      [](SamplingParams& s) { s.stop = {"a", "bc"}; },
-      [](SamplingParams& s) { s.stop_token_ids = {9, 8}; },
+      [](SamplingParams& s) {
+        s.stop = {"a", "bc"};
+      },
+      [](SamplingParams& s) {
+        s.stop_token_ids = {9, 8};
+      },
       [](SamplingParams& s) { s.token_mask = [](auto, std::span<std::uint32_t> mask) { mask[0] = 0xff; }; },
   };
   for (const bool cache : {false, true}) {
     for (const int budget : {3, 64}) {
-      Engine pool(path_, {.num_threads = 1, .block_size = 8, .num_blocks = 20, .max_batched_tokens = budget, .prefix_cache = cache});
+      Engine pool(path_,
+                  {.num_threads = 1, .block_size = 8, .num_blocks = 20, .max_batched_tokens = budget, .prefix_cache = cache});
       std::vector<Request> requests;
       for (const auto& a : spices) {
         for (const auto& b : spices) {

@@ -30,9 +30,8 @@ struct Mix {
   std::string describe() const {
     return isa + ", block " + std::to_string(options.block_size) + ", budget " + std::to_string(options.max_batched_tokens) +
            ", running " + std::to_string(options.max_running) + ", blocks " + std::to_string(options.num_blocks) +
-           (options.prefix_cache ? ", prefix cache" : ", no prefix cache") + ", threads " +
-           std::to_string(options.num_threads) + ", per step " + std::to_string(plan.per_step) +
-           (plan.cancel_neighbours ? ", cancelled neighbours" : "");
+           (options.prefix_cache ? ", prefix cache" : ", no prefix cache") + ", threads " + std::to_string(options.num_threads) +
+           ", per step " + std::to_string(plan.per_step) + (plan.cancel_neighbours ? ", cancelled neighbours" : "");
   }
 };
 

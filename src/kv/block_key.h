@@ -31,7 +31,7 @@ struct BlockIdentity {
   std::uint32_t kv_group = 0;            // groups of one model hold rows of different layers
   std::int32_t window = 0;               // of the group; 0: full
   std::uint64_t adapter_generation = 0;  // of the load, never of the name; 0: no adapter
-  std::string_view salt;                 // of the request; equal salts may share
+  std::string_view salt{};               // of the request; equal salts may share
 };
 
 // The exact bytes that are hashed: each field as tag, length and little-endian content, so that different arguments never

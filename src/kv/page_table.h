@@ -37,6 +37,9 @@ class PageTable {
   // Where the KV rows of `position` lie: block * B + position % B. REQUIRES: its entry exists and is not null.
   std::int64_t slot(int position) const;
 
+  // Entries that positions [0, num_tokens) need.
+  int num_blocks_for(int num_tokens) const;
+
   // Blocks that grow(num_tokens) would allocate.
   int num_blocks_to_grow(int num_tokens) const;
 
@@ -65,7 +68,8 @@ class PageTable {
 
   // Keeps the entries of positions [0, num_tokens) and releases the rest, last first.
   void truncate(int num_tokens);
-  void clear() { truncate(0); }
+  void truncate_blocks(int num_blocks);  // the same, in entries
+  void clear() { truncate_blocks(0); }
 
   // First entry that position `position` reads, its own included, with this window and block size.
   static int first_block_seen(int position, int window, int block_size);

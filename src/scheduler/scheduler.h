@@ -105,16 +105,15 @@ class Scheduler final {
  private:
   void expire(std::int64_t now_us);
   void preempt_for_slot();
-  bool preempt_last();
+  void preempt_last();
   int grow_or_preempt(std::size_t running_index, int num_tokens);
-  void plan_running(int& budget);
+  bool plan_running(int& budget);
   void admit_waiting(int& budget);
   int admit(Sequence& sequence, int budget);
-  int admit_fork(Sequence& sequence, const Sequence& source);
   int fitting_tokens(const Sequence& sequence, int num_tokens) const;
   void add_entry(Sequence& sequence, int num_tokens);
-  void retire(Sequence& sequence);
-  int num_blocks_alone(int num_tokens) const;
+  void commit_entry(const ScheduledSequence& entry, TokenId token, std::vector<SequenceEvent>& events);
+  std::int64_t num_blocks_alone(int num_tokens) const;
   void check_sequence(const Sequence& sequence, std::vector<int>& num_owners) const;
 
   SchedulerOptions options_;

@@ -21,15 +21,15 @@ using SequenceId = std::uint64_t;  // given by the scheduler in order of arrival
 
 // What is asked of the scheduler. Sampling is not its business.
 struct SequenceSpec {
-  std::vector<TokenId> prompt;              // at least one token
-  int max_tokens = 1;                       // at most this many generated; clamped to what context and KV pool can hold
-  std::vector<TokenId> stop_token_ids;      // ascending; one of them ends the sequence with kStop
-  int priority = 0;                         // lower runs earlier; equal: by arrival
-  std::string salt;                         // prefixes are shared only between equal salts
-  std::optional<std::int64_t> deadline_us;  // on the clock of Scheduler::schedule; from then on it ends with kDeadline
-  bool use_prefix_cache = true;             // false: every prompt token is computed (prompt logprobs)
-  bool prompt_logprobs = false;             // choice 0 lists its prompt rows; REQUIRES: !use_prefix_cache
-  int num_choices = 1;                      // sequences made at once that share one computation of the prompt
+  std::vector<TokenId> prompt{};              // at least one token
+  int max_tokens = 1;                         // at most this many generated; clamped to what context and KV pool can hold
+  std::vector<TokenId> stop_token_ids{};      // each ends the sequence with kStop; submit() sorts them
+  int priority = 0;                           // lower runs earlier; equal: by arrival
+  std::string salt{};                         // prefixes are shared only between equal salts
+  std::optional<std::int64_t> deadline_us{};  // on the clock of Scheduler::schedule; from then on it ends with kDeadline
+  bool use_prefix_cache = true;               // false: every prompt token is computed (prompt logprobs)
+  bool prompt_logprobs = false;               // choice 0 lists its prompt rows; turns use_prefix_cache off
+  int num_choices = 1;                        // sequences made at once that share one computation of the prompt
 };
 
 // The longest cached prefix that every KV group can serve.
@@ -77,6 +77,7 @@ class Sequence {
   int num_computed_tokens() const { return num_computed_; }
   int num_missing_tokens() const { return num_tokens() - num_computed_; }
   int cached_tokens() const { return cached_tokens_ < 0 ? 0 : cached_tokens_; }  // at the first admission
+  bool was_admitted() const { return cached_tokens_ >= 0; }
   bool wants_prompt_logprobs() const { return spec().prompt_logprobs && choice_ == 0; }
   FinishReason finish_reason() const { return finish_reason_; }
   SequenceState state() const { return state_; }
@@ -86,7 +87,7 @@ class Sequence {
 
   // Everything below is for the scheduler.
 
-  // True if `a` is served before `b`: by priority, then arrival.
+  // True if `a` is served before `b`: by priority, then arrival. A total order.
   static bool runs_before(const Sequence* a, const Sequence* b);
 
   // Fills `match` with the longest prefix that all groups can serve and that leaves at least one token to compute.
@@ -103,6 +104,12 @@ class Sequence {
   // Appends copies of partial blocks. False, no change: a block was missing. REQUIRES: can_fork(source).
   bool fork(const Sequence& source, std::vector<BlockCopy>& copies);
   bool can_fork(const Sequence& source) const;
+
+  // The sibling this one can fork from now, or nullptr.
+  const Sequence* fork_source() const;
+
+  // True while a running sibling computes the prompt that this one will then share.
+  bool waits_for_sibling() const;
 
   // Room for the first `num_tokens` tokens in every group, or false and no change.
   bool grow(int num_tokens);

@@ -185,6 +185,7 @@ void read_rope(const Keys& keys, ModelConfig& config) {
   } else {
     config.rope_sliding = config.rope_full;
   }
+  if (!config.has_sliding_layers()) config.rope_sliding = {};
 }
 
 // No key holds query_pre_attn_scalar. The 27B model alone (62 layers) scales by hidden size per head, not by head size.

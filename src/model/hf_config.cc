@@ -291,6 +291,7 @@ ModelConfig read_config(const json::object& object, const Defaults& defaults, co
   config.mlp_bias = defaults.model_type == "llama" && fields.find_bool("mlp_bias").value_or(false);
   config.layer_windows = read_windows(fields, object, defaults, config);
   read_rope(fields, config);
+  if (!config.has_sliding_layers()) config.rope_sliding = {};
   add_end_tokens(fields, config.end_token_ids);
   return config;
 }

@@ -59,13 +59,9 @@ void check_model_config(const ModelConfig& c, const std::string& file) {
   if (c.attention_softcap != 0.0f) check_positive(c.attention_softcap, "the attention soft-cap", file);
   if (c.final_softcap != 0.0f) check_positive(c.final_softcap, "the final soft-cap", file);
   QUIRE_CHECK(c.layer_windows.size() == static_cast<std::size_t>(c.num_layers));
-  bool any_sliding = false;
-  for (const int window : c.layer_windows) {
-    check_range(window, 0, std::numeric_limits<int>::max(), "a layer's window", file);
-    any_sliding = any_sliding || window > 0;
-  }
+  for (const int window : c.layer_windows) check_range(window, 0, std::numeric_limits<int>::max(), "a layer's window", file);
   check_rope(c.rope_full, c.head_size, file);
-  if (any_sliding) check_rope(c.rope_sliding, c.head_size, file);
+  if (c.has_sliding_layers()) check_rope(c.rope_sliding, c.head_size, file);
   for (const std::int32_t id : c.end_token_ids) check_range(id, 0, c.vocab_size - 1, "an end-of-text token id", file);
 }
 

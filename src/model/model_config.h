@@ -2,6 +2,7 @@
 // the set of tensors present; the order of operations is one (src/model/decoder.cc).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -48,6 +49,9 @@ struct ModelConfig {
 
   bool is_gemma() const { return family == "gemma3"; }  // norms after attention and MLP too
   bool has_qk_norm() const { return is_gemma() || family == "qwen3"; }
+  bool has_sliding_layers() const {
+    return std::any_of(layer_windows.begin(), layer_windows.end(), [](int window) { return window > 0; });
+  }
   bool layer_is_sliding(int layer) const { return layer_windows[static_cast<std::size_t>(layer)] > 0; }
 };
 

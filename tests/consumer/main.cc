@@ -19,7 +19,8 @@ int main(int argc, char** argv) {
   }
   try {
     quire::Engine engine(argv[1]);
-    quire::Request request{.prompt = engine.tokenizer().encode("The capital of France is")};
+    quire::Request request;
+    request.prompt = engine.tokenizer().encode("The capital of France is");
     request.sampling.temperature = 0;
     request.sampling.max_tokens = 4;
     engine.submit(std::move(request));

@@ -58,8 +58,9 @@ class Tokenizer {
 // a stop string. Not thread-safe. The concatenation of all pieces equals the whole text cut before the first stop string.
 class TextStream {
  public:
-  // `prompt_tail`: the last tokens before the generation; only whether there are any matters (models that drop the leading
-  // space of a text do it at its start alone).
+  // `at_text_start`: no token comes before the stream (models that drop the leading space of a text do it at its start alone).
+  // A stop string counts when it is completed: the first to be complete ends the text, the longest if several are complete at
+  // the same character. Throws Error(kInvalidArgument) for one that is empty or not UTF-8.
   TextStream(Tokenizer tokenizer, std::vector<std::string> stop = {}, bool at_text_start = false);
   ~TextStream();
   TextStream(TextStream&&) noexcept;
@@ -86,6 +87,7 @@ struct ChatMessage {
 // template of no known family throws Error(kUnsupported), it is never guessed.
 class ChatTemplate {
  public:
+  struct Format;
   explicit ChatTemplate(Tokenizer tokenizer);
 
   std::string_view family() const;  // "chatml", "llama3", "gemma", ...
@@ -97,7 +99,7 @@ class ChatTemplate {
 
  private:
   Tokenizer tokenizer_;
-  int family_;
+  std::shared_ptr<const Format> format_;
 };
 
 // The tokenizer of a GGUF file, or of a directory with tokenizer.json. Loads no weights.

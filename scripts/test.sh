@@ -62,9 +62,13 @@ build_and_test() {
 }
 
 format_check() {
-  local sources
+  local sources wrong
   mapfile -t sources < <(git ls-files '*.h' '*.cc' '*.cu' '*.cuh')
-  ((${#sources[@]} > 0)) && clang-format --dry-run -Werror "${sources[@]}"
+  ((${#sources[@]} > 0)) || return 1
+  clang-format --dry-run -Werror "${sources[@]}" 2> build-format.log && return
+  echo "clang-format would change (run clang-format -i on them):"
+  grep -oE '^[^: ]+:[0-9]+' build-format.log | cut -d : -f 1 | sort | uniq -c
+  return 1
 }
 
 # One target, from its corpus; what it finds stays in build-fuzz/found/. Writes its exit status beside it.

@@ -1,5 +1,5 @@
-// The floors of docs/architecture.md, held by reading the sources as text: who may include whom, where CUDA may be named, and how
-// long a file may be. The tables below are the rules; a new room or package is a line in them.
+// The floors of docs/architecture.md, held by reading the sources as text: who may include whom, where CUDA may be named, how
+// long a file may be, and that every test is run. The tables below are the rules; a new room or package is a line in them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -124,13 +124,34 @@ void check_length(const std::string& name, const Lines& lines, Lines& violations
                          ": split it, or say 'Long because ...' in its first 15 lines");
 }
 
+// Whether `line` names `file` itself, not one whose name ends alike. Comments name nothing.
+bool names_file(std::string_view line, std::string_view file) {
+  line = line.substr(0, line.find('#'));
+  for (std::size_t at = line.find(file); at != std::string_view::npos; at = line.find(file, at + 1))
+    if (at == 0 || std::string_view(" \t/(\"").find(line[at - 1]) != std::string_view::npos) return true;
+  return false;
+}
+
+// A test that no CMakeLists.txt names is never run: each x_test.* must be named beside it, or in a folder above.
+void check_registered(const fs::path& root, const fs::path& path, Lines& violations) {
+  const std::string file = path.filename().string();
+  if (file.find("_test.") == std::string::npos) return;
+  for (fs::path folder = path.parent_path(); folder != root; folder = folder.parent_path()) {
+    const Lines lines = read_lines(folder / "CMakeLists.txt");
+    if (std::any_of(lines.begin(), lines.end(), [&](const std::string& line) { return names_file(line, file); })) return;
+  }
+  violations.push_back(fs::relative(path, root).generic_string() + " is in no CMakeLists.txt");
+}
+
 // Every violation in the tree under `root`, each as one line; `num_files` counts what was read.
 Lines check_tree(const fs::path& root, int* num_files = nullptr) {
   Lines violations;
   for (const char* top : {"include", "src", "kernels", "examples", "benchmarks", "tests"}) {
     if (!fs::exists(root / top)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
-      if (!entry.is_regular_file() || !is_source(entry.path())) continue;
+      if (!entry.is_regular_file()) continue;
+      check_registered(root, entry.path(), violations);
+      if (!is_source(entry.path())) continue;
       const std::string name = fs::relative(entry.path(), root).generic_string();
       const Lines lines = read_lines(entry.path());
       check_includes(name, lines, violations);
@@ -213,6 +234,17 @@ TEST_F(FakeTree, LongFilesMustSayWhy) {
   EXPECT_THAT(check_tree(root_), testing::ElementsAre(testing::HasSubstr("kernels/cpu/long.cc has 501 lines, over 500"),
                                                       testing::HasSubstr("src/kv/long.cc has 401 lines"),
                                                       testing::HasSubstr("src/kv/too_late.cc has 417 lines")));
+}
+
+TEST_F(FakeTree, TestsThatNobodyRunsAreNamed) {
+  write("tests/CMakeLists.txt", "add_test(NAME s COMMAND \"${CMAKE_CURRENT_SOURCE_DIR}/scripts/s_test.sh\")\n");
+  write("tests/kv/CMakeLists.txt", "quire_test(a_test SOURCES a_test.cc)\n# quire_test(b_test SOURCES b_test.cc)\n");
+  for (const char* name :
+       {"kv/a_test.cc", "kv/b_test.cc", "kv/_test.cc", "kv/test_data.cc", "scripts/s_test.sh", "quality/q_test.py"})
+    write(fs::path("tests") / name, "\n");
+  EXPECT_THAT(check_tree(root_),
+              testing::ElementsAre("tests/kv/_test.cc is in no CMakeLists.txt", "tests/kv/b_test.cc is in no CMakeLists.txt",
+                                   "tests/quality/q_test.py is in no CMakeLists.txt"));
 }
 
 }  // namespace

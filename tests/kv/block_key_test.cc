@@ -90,6 +90,16 @@ TEST(PeerBugs, B002_SaltIsNotAnAdapter) {
   EXPECT_NE(plain, with_adapter);
 }
 
+// A salt is the one field a client writes freely: not even the bytes of a whole field make it look like one.
+TEST(PeerBugs, B002_SaltCannotImitateAField) {
+  const Tuple with_media{.salt = "S", .media = {{3, 7}}};
+  const std::vector<std::uint8_t> bytes = serialised(with_media);
+  const std::vector<std::uint8_t> plain = serialised({.salt = "S"});
+  const std::size_t num_shared = plain.size() - 9;  // without the empty token field
+  const Tuple imitation{.salt = "S" + std::string(bytes.begin() + static_cast<std::ptrdiff_t>(num_shared), bytes.end() - 9)};
+  EXPECT_NE(serialised(imitation), bytes);
+}
+
 TEST(PeerBugs, B001_AdapterGenerationSeparatesLoadsOfOneName) {
   std::vector<std::uint8_t> scratch;
   const std::vector<std::int32_t> tokens{1, 2, 3, 4};

@@ -274,7 +274,18 @@ TEST(Scheduler, PreemptedSequenceResumesFromItsOwnBlocks) {
   EXPECT_EQ(simulation.records[second].cached_tokens, 0);
 }
 
-TEST(Scheduler, LatestPriorityComesLast) {
+TEST(Scheduler, APromptIsAdmittedOnlyWhenAllOfItFits) {
+  SchedulerOptions options = small_options();
+  options.num_blocks = 1 + 10;
+  Simulation simulation(options);
+  simulation.submit({.prompt = counting(16), .max_tokens = 9});
+  const SequenceId late = simulation.submit({.prompt = counting(28, 50), .max_tokens = 2});  // 7 blocks; a chunk of it would fit
+  simulation.run();
+  EXPECT_EQ(simulation.scheduler.stats().num_preemptions, 0);
+  EXPECT_EQ(simulation.records[late].num_computed, 29);
+}
+
+TEST(Scheduler, RunsByPriorityThenArrival) {
   SchedulerOptions options = small_options();
   options.max_batched_tokens = 4;
   Simulation simulation(options);

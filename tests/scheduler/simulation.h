@@ -68,8 +68,14 @@ class Simulation {
 
   // `in_flight` runs between schedule and commit.
   void step(std::int64_t now_us = 0, const std::function<void()>& in_flight = {}) {
+    const SchedulerStats before = scheduler.stats();
+    const std::set<SequenceId> running_before = running();
     const StepPlan& current = scheduler.schedule(now_us);
     plan = current;
+    // One preemption may have been for a slot; any other was for blocks, and then nobody new may run.
+    const bool was_full = before.num_running == scheduler.options().max_running;
+    const bool lacked_blocks = scheduler.stats().num_preemptions > before.num_preemptions + (was_full ? 1 : 0);
+    if (lacked_blocks) require(std::ranges::includes(running_before, running()), "admitted in a step that preempted");
     scheduler.check_invariants();
     check_plan();
     if (in_flight) in_flight();
@@ -137,6 +143,15 @@ class Simulation {
 
   static TokenId sample(std::uint64_t content, int choice) {
     return static_cast<TokenId>(mix(content, static_cast<std::uint64_t>(choice) + 99) % kVocabulary);
+  }
+
+  std::set<SequenceId> running() const {
+    std::set<SequenceId> ids;
+    for (const auto& [id, record] : records) {
+      const Sequence* sequence = scheduler.find(id);
+      if (sequence != nullptr && sequence->state() == SequenceState::kRunning) ids.insert(id);
+    }
+    return ids;
   }
 
   void check_record(SequenceId id, const Record& record) const {

@@ -110,26 +110,21 @@ inline void prefetch_next_group(const Tile& t, std::int64_t offset) {
   for (int line = 0; line < kBytes; line += kCacheLine) _mm_prefetch(next + line, _MM_HINT_T0);
 }
 
-// A few rows of activations: every panel is used once and stays in registers.
-template <DType kType, int kRows>
-void multiply_few_rows(const Tile& t) {
+// One row of activations: every panel is used once and stays in registers.
+template <DType kType>
+void multiply_one_row(const Tile& t) {
   const PanelRows rows{t.weights, t.weight_stride};
-  const std::int64_t end = row_bytes(kType, t.inner);
-  const ActivationBlock* x[kRowsAtOnce];
-  __m256 sum[kRowsAtOnce];
-  for (int r = 0; r < kRows; ++r) {
-    x[r] = t.blocks + r * (t.inner / kBlock);
-    sum[r] = _mm256_setzero_ps();
-  }
-  for (std::int64_t offset = 0; offset < end; offset += kFileBlockBytes<kType>) {
+  const ActivationBlock* x = t.blocks;
+  __m256 sum = _mm256_setzero_ps();
+  for (std::int64_t offset = 0; offset < row_bytes(kType, t.inner); offset += kFileBlockBytes<kType>) {
     prefetch_next_group<kType>(t, offset);
     unpack_panels<kType>(
         rows, offset, [&](int, const Panel& w) __attribute__((always_inline)) {
-          accumulate<kType, kRows>(w, x, sum);
-          for (int r = 0; r < kRows; ++r) ++x[r];
+          accumulate<kType, 1>(w, &x, &sum);
+          ++x;
         });
   }
-  for (int r = 0; r < kRows; ++r) store(t, r, sum[r], true);
+  store(t, 0, sum, true);
 }
 
 // Adds panels [0, count), blocks first_block on, to kRows rows of results from r on; the results wait in `out` between the calls.
@@ -175,20 +170,7 @@ void multiply_many_rows(const Tile& t) {
 template <DType kType>
 void multiply(const Tile& t) {
 #if QUIRE_ISA_AVX2
-  if (t.num_weights == kTileWeights) {
-    switch (t.num_rows) {
-      case 1:
-        return multiply_few_rows<kType, 1>(t);
-      case 2:
-        return multiply_few_rows<kType, 2>(t);
-      case 3:
-        return multiply_few_rows<kType, 3>(t);
-      case 4:
-        return multiply_few_rows<kType, 4>(t);
-      default:
-        return multiply_many_rows<kType>(t);
-    }
-  }
+  if (t.num_weights == kTileWeights) return t.num_rows == 1 ? multiply_one_row<kType>(t) : multiply_many_rows<kType>(t);
 #endif
   multiply_rows<kType>(t);
 }

@@ -170,6 +170,22 @@ TEST_P(MatmulTest, LargestIntegersDoNotOverflow) {
   }
 }
 
+// With 127 as the largest activation of a block the scale is one, and halves are ties: they round to even.
+TEST_P(MatmulTest, TiesOfActivationsRoundToEven) {
+  MatmulProblem problem(GetParam(), 9, 256, 2, false, 8);
+  for (std::size_t i = 0; i < problem.x.size(); ++i) {
+    const float tie = static_cast<float>(i % 32) + 0.5f;
+    problem.x[i] = i % 32 == 31 ? 127.0f : i % 2 == 0 ? tie : -tie;
+  }
+  for (const cpu::KernelTable* kernels : all_kernels()) {
+    const std::vector<float> out = problem.run(*kernels);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const Expected e = expected(problem, static_cast<std::int64_t>(i) / 9, static_cast<std::int64_t>(i) % 9);
+      ASSERT_NEAR(static_cast<double>(out[i]), e.value, e.bound) << kernels->isa;
+    }
+  }
+}
+
 TEST_P(MatmulTest, NoRowsIsNoWork) {
   for (const cpu::KernelTable* kernels : all_kernels())
     EXPECT_TRUE(MatmulProblem(GetParam(), 9, 256, 0, false).run(*kernels).empty());

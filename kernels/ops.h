@@ -154,7 +154,7 @@ struct TokenBias {
   float bias = 0.0f;  // finite or -infinity
 };
 struct SampleRow {
-  float temperature = 1.0f;  // 0: greedy
+  float temperature = 1.0f;  // below 1e-5: greedy
   int top_k = 0;
   float top_p = 1.0f;
   float min_p = 0.0f;
@@ -177,13 +177,13 @@ struct SampleRow {
   int num_top = 0;                     // alternatives wanted, at most kMaxTop
 };
 
-// ok is false if no token could be drawn: every logit masked, or a NaN among them.
+// ok is false if no token could be drawn: every logit masked, or NaN or +infinity among them.
 struct SampleResult {
   static constexpr int kMaxTop = 20;
   bool ok = false;
   std::int32_t token = -1;
   float logprob = 0.0f;                // of token, in log_softmax(logits) as they came
-  std::int32_t top_tokens[kMaxTop]{};  // best first, ties by lower id
+  std::int32_t top_tokens[kMaxTop]{};  // below num_allowed, best first, ties by lower id; -1 after the last
   float top_logprobs[kMaxTop]{};
 };
 

@@ -63,6 +63,8 @@ struct TextStreamOptions {
 // a stop string. Not thread-safe. The concatenation of all pieces equals the whole text cut before the first stop string.
 class TextStream {
  public:
+  // A stop string counts when it is completed: the first to be complete ends the text, the longest if several are complete at
+  // the same character. Throws Error(kInvalidArgument) for one that is empty or not UTF-8.
   explicit TextStream(Tokenizer tokenizer, std::vector<std::string> stop = {}, TextStreamOptions options = {});
   ~TextStream();
   TextStream(TextStream&&) noexcept;
@@ -89,6 +91,7 @@ struct ChatMessage {
 // template of no known family throws Error(kUnsupported), it is never guessed.
 class ChatTemplate {
  public:
+  struct Format;
   explicit ChatTemplate(Tokenizer tokenizer);
 
   std::string_view family() const;  // "chatml", "llama3", "gemma", ...
@@ -100,7 +103,7 @@ class ChatTemplate {
 
  private:
   Tokenizer tokenizer_;
-  int family_;
+  std::shared_ptr<const Format> format_;
 };
 
 // The tokenizer of a GGUF file, or of a directory with tokenizer.json. Loads no weights.

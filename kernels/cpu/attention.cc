@@ -1,177 +1,308 @@
-// Paged causal attention of single query rows, for prefill and decode alike. Vaswani et al. 2017, arXiv:1706.03762, eq. 1.
-//
-// Every order is by absolute position, so that chunking, block size, placement and freed blocks of a window leave no trace:
-//   s_j = scale * (q . k_j): sixteen lanes over d, one tree; then the soft cap
-//   p_j = exp(s_j - max s);  denominator: lane j mod 16, ascending, one tree
-//   o   = sum of p_j v_j by fma, j ascending; then o / denominator
-// A task is one query row and one KV head: the query heads that share it read its keys one after the other from the cache.
-#include "kernels/cpu/lanes.h"
+// Causal attention over paged keys and values (Vaswani et al. 2017, arXiv:1706.03762, eq. 1), prefill and decode alike.
+// A tile is some query rows of one sequence times some heads of one KV head; keys and values are widened once per tile, in groups
+// of sixteen positions. Two passes with all scores of the tile in memory, so that every order is one of absolute positions
+// (docs/numerics.md): neither tiles, threads, block size nor the place of blocks can change a bit.
+#include "kernels/cpu/attention_scratch.h"
 #include "kernels/cpu/math_f32.h"
 #include "kernels/cpu/variant.h"
 
 namespace quire::cpu::QUIRE_ISA {
 namespace {
 
-constexpr int kMaxHeadSize = 1024;
-constexpr std::int64_t kScoresPerTask = 2048;  // positions times heads; below it a task is not worth handing out
+constexpr std::int64_t kGroup = kAttentionGroup;
+static_assert(kGroup == kLanes, "lane = position modulo 16");
 
-// What a task works on: one row of one sequence, one KV head.
-struct RowView {
-  const char* keys = nullptr;  // of the KV head, block 0
-  const char* values = nullptr;
-  const std::int32_t* pages = nullptr;
-  std::int64_t block_bytes = 0;  // from one block to the next
-  std::int64_t block_size = 0;
-  std::int64_t head_size = 0;
-  std::int64_t first = 0;  // visible positions [first, last]
-  std::int64_t last = 0;
+// Positions [begin, end).
+struct Span {
+  std::int64_t begin, end;
+};
+Span intersect(Span a, Span b) { return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end}; }
+std::int64_t group_of(std::int64_t position) { return position / kGroup * kGroup; }  // where its group begins
+
+struct Tile {
+  const AttentionArgs& args;
+  std::int64_t first_row, num_rows;    // rows of q
+  std::int64_t first_head, num_heads;  // query heads
+  std::int64_t kv_head;
+  std::int64_t first_position;  // of first_row; negative if the sequence has more rows than positions
+  const std::int32_t* pages;    // of the sequence
+  std::int64_t head_stride;     // head size, padded to whole vectors
+  std::int64_t score_stride;
+  float *scores, *q, *out, *kv;
+
+  Span visible(std::int64_t row) const {
+    const std::int64_t position = first_position + row;
+    const std::int64_t begin = args.window > 0 ? position - args.window + 1 : 0;
+    return {begin > 0 ? begin : 0, position + 1};  // empty: end <= 0
+  }
+  Span visible() const { return {visible(0).begin, visible(num_rows - 1).end}; }
+  std::int64_t base() const { return group_of(visible().begin); }  // position of column 0 of `scores`
+  // Row and head of the tile to the row of scores, q and out.
+  std::int64_t packed(std::int64_t row, std::int64_t head) const { return row * num_heads + head; }
 };
 
-// Calls body(position, key or value row) for every visible position, ascending. Looks up only pages that hold one.
-template <typename Element, typename F>
-inline void for_each_position(const RowView& view, const char* base, F body) {
-  for (std::int64_t position = view.first; position <= view.last;) {
-    const std::int64_t page = position / view.block_size, offset = position % view.block_size;
-    const std::int64_t count =
-        view.block_size - offset < view.last + 1 - position ? view.block_size - offset : view.last + 1 - position;
-    const auto* rows = reinterpret_cast<const Element*>(base + view.pages[page] * view.block_bytes) + offset * view.head_size;
-    for (std::int64_t i = 0; i < count; ++i) body(position + i, rows + i * view.head_size);
-    position += count;
+struct FromF32 {
+  using Stored = float;
+  static F32x16 load(const float* p) { return F32x16::load(p); }
+};
+struct FromF16 {
+  using Stored = std::uint16_t;
+  static F32x16 load(const std::uint16_t* p) { return F32x16::load_f16(p); }
+};
+struct FromBf16 {
+  using Stored = std::uint16_t;
+  static F32x16 load(const std::uint16_t* p) { return F32x16::load_bf16(p); }
+};
+
+template <typename From>
+void widen_row(const typename From::Stored* row, std::int64_t size, float* out) {
+  std::int64_t d = 0;
+  for (; d + kLanes <= size; d += kLanes) From::load(row + d).store(out + d);
+  if (d == size) return;
+  typename From::Stored tail[kLanes] = {};
+  for (std::int64_t i = 0; d + i < size; ++i) tail[i] = row[d + i];
+  From::load(tail).store(out + d);
+}
+
+// Widens rows of keys or values at `positions`, all of one group, to their rows of `tile.kv`; the other rows become zero.
+template <typename From>
+void widen_group(const Tile& tile, const void* pool, Span positions) {
+  const KvLayer& layer = tile.args.kv;
+  for (std::int64_t i = 0; i < kGroup * tile.head_stride && positions.end - positions.begin < kGroup; ++i) tile.kv[i] = 0.0f;
+  const std::int64_t size = layer.head_size;
+  for (std::int64_t position = positions.begin; position < positions.end;) {
+    const std::int64_t index = position / layer.block_size;
+    const std::int64_t block_begin = index * layer.block_size;
+    const Span run = intersect(positions, {position, block_begin + layer.block_size});  // what one block holds of it
+    const auto* row = static_cast<const typename From::Stored*>(pool) + tile.pages[index] * layer.block_stride +
+                      (tile.kv_head * layer.block_size + position - block_begin) * size;
+    for (; position < run.end; ++position, row += size) widen_row<From>(row, size, tile.kv + position % kGroup * tile.head_stride);
   }
 }
 
-// scores[j - base] for visible j, and -infinity around them up to multiples of sixteen.
-template <typename Load>
-void score(const RowView& view, const float* q, float scale, std::int64_t base, float* scores) {
-  const std::int64_t end = (view.last / kLanes + 1) * kLanes;
-  for (std::int64_t j = base; j < view.first; ++j) scores[j - base] = -__builtin_inff();
-  for (std::int64_t j = view.last + 1; j < end; ++j) scores[j - base] = -__builtin_inff();
-  for_each_position<typename Load::Element>(view, view.keys, [&](std::int64_t j, const typename Load::Element* key) {
-    F32x16 dot = F32x16::zero();
-    for (std::int64_t d = 0; d < view.head_size; d += kLanes) {
-      dot = fma(F32x16::load(q + d), load_some<Load>(key + d, view.head_size - d), dot);
-    }
-    scores[j - base] = scale * reduce_add(dot);
-  });
+using WidenGroup = void (*)(const Tile&, const void* pool, Span positions);
+WidenGroup widen_for(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return widen_group<FromF32>;
+    case DType::kBF16: return widen_group<FromBf16>;
+    default: return widen_group<FromF16>;
+  }
 }
 
-// Turns scores into exp(score - max), in place, and returns their sum.
-float exponentiate(float* scores, std::int64_t count, float cap) {
-  F32x16 most = F32x16::set1(-__builtin_inff());
-  for (std::int64_t i = 0; i < count; i += kLanes) {
-    F32x16 s = F32x16::load(scores + i);
-    if (cap > 0.0f) {
-      // Lanes outside the visible range stay -infinity.
-      s = select_less(F32x16::set1(-__builtin_inff()), s, F32x16::set1(cap) * tanh(s / F32x16::set1(cap)), s);
-      s.store(scores + i);
+// scores[0 to 16) = q . k of a whole group; sixteen lanes over the head each.
+void score_group(const float* q, const float* kv, std::int64_t head_stride, float* scores) {
+  for (std::int64_t j = 0; j < kGroup; j += 4) {
+    F32x16 sums[4] = {F32x16::zero(), F32x16::zero(), F32x16::zero(), F32x16::zero()};
+    const float* k = kv + j * head_stride;
+    for (std::int64_t d = 0; d < head_stride; d += kLanes) {
+      const F32x16 query = F32x16::load(q + d);
+      for (int i = 0; i < 4; ++i) sums[i] = fma(query, F32x16::load(k + i * head_stride + d), sums[i]);
     }
-    most = max(most, s);
+    reduce_add4(sums, scores + j);
   }
+}
+
+// out[0 to 16 N) = fma(weight_j, v_j, out) for `count` positions in ascending order.
+template <std::size_t N>
+void add_weighted(const float* weights, std::int64_t count, const float* v, std::int64_t head_stride, float* out) {
+  F32x16 sums[N];
+  for (std::size_t i = 0; i < N; ++i) sums[i] = F32x16::load(out + i * kLanes);
+  for (std::int64_t j = 0; j < count; ++j, v += head_stride) {
+    const F32x16 weight = F32x16::set1(weights[j]);
+    for (std::size_t i = 0; i < N; ++i) sums[i] = fma(weight, F32x16::load(v + i * kLanes), sums[i]);
+  }
+  for (std::size_t i = 0; i < N; ++i) sums[i].store(out + i * kLanes);
+}
+
+void weigh_group(const float* weights, std::int64_t count, const float* v, std::int64_t head_stride, float* out) {
+  std::int64_t d = 0;
+  for (; d + 4 * kLanes <= head_stride; d += 4 * kLanes) add_weighted<4>(weights, count, v + d, head_stride, out + d);
+  for (; d < head_stride; d += kLanes) add_weighted<1>(weights, count, v + d, head_stride, out + d);
+}
+
+// Calls body(group, row, positions) with the positions of the group that the row sees, for every group of the tile and every row
+// that sees any, after the group's keys or values stand in tile.kv.
+template <typename Body>
+void for_each_group(const Tile& tile, const void* pool, const Body& body) {
+  const WidenGroup widen = widen_for(tile.args.kv.dtype);
+  const Span all = tile.visible();
+  for (std::int64_t group = group_of(all.begin); group < all.end; group += kGroup) {
+    widen(tile, pool, intersect(all, {group, group + kGroup}));
+    for (std::int64_t row = 0; row < tile.num_rows; ++row) {
+      const Span seen = intersect(tile.visible(row), {group, group + kGroup});
+      if (seen.begin < seen.end) body(group, row, seen);
+    }
+  }
+}
+
+// Raw scores at columns [begin, end) (whole groups, of which `seen` are visible) to exponentials; returns their sum.
+float exponentiate(const AttentionArgs& args, float* scores, Span columns, Span seen) {
+  constexpr float kInfinity = __builtin_inff();
+  const F32x16 scale = F32x16::set1(args.scale);
+  const F32x16 cap = F32x16::set1(args.softcap);
+  for (std::int64_t j = columns.begin; j < columns.end; j += kLanes) {
+    const F32x16 score = F32x16::load(scores + j) * scale;
+    (args.softcap > 0 ? softcapped(score, cap) : score).store(scores + j);
+  }
+  for (std::int64_t j = columns.begin; j < seen.begin; ++j) scores[j] = -kInfinity;
+  for (std::int64_t j = seen.end; j < columns.end; ++j) scores[j] = -kInfinity;
+
+  F32x16 tops = F32x16::set1(-kInfinity);  // NaN is left out here; its exponential carries it into the sum
+  for (std::int64_t j = columns.begin; j < columns.end; j += kLanes) tops = max(F32x16::load(scores + j), tops);
   float lanes[kLanes];
-  most.store(lanes);
-  float highest = lanes[0];
-  for (const float lane : lanes) highest = lane > highest ? lane : highest;
+  tops.store(lanes);
+  float top = lanes[0];
+  for (int i = 1; i < kLanes; ++i) top = lanes[i] > top ? lanes[i] : top;
+  if (top == -kInfinity) top = 0.0f;  // nothing has weight: exponentials are 0, not NaN
+
   F32x16 sum = F32x16::zero();
-  for (std::int64_t i = 0; i < count; i += kLanes) {
-    const F32x16 p = exp(F32x16::load(scores + i) - F32x16::set1(highest));
-    p.store(scores + i);
-    sum = sum + p;
+  for (std::int64_t j = columns.begin; j < columns.end; j += kLanes) {
+    const F32x16 weight = exp(F32x16::load(scores + j) - F32x16::set1(top));
+    weight.store(scores + j);
+    sum = sum + weight;
   }
   return reduce_add(sum);
 }
 
-// out[d] = sum of p_j v_j[d] over j / denominator for the kChunks * 16 elements from d on; `size` of them exist.
-template <typename Load, std::size_t kChunks>
-void weigh(const RowView& view, const float* p, std::int64_t base, float denominator, std::int64_t d, std::int64_t size,
-           float* out) {
-  F32x16 sums[kChunks];
-  for (F32x16& sum : sums) sum = F32x16::zero();
-  for_each_position<typename Load::Element>(view, view.values, [&](std::int64_t j, const typename Load::Element* value) {
-    const F32x16 weight = F32x16::set1(p[j - base]);
-    for (std::size_t c = 0; c < kChunks; ++c) {
-      const std::int64_t start = static_cast<std::int64_t>(c) * kLanes;
-      sums[c] = fma(weight, load_some<Load>(value + d + start, size - start), sums[c]);
+void load_queries(const Tile& tile) {
+  const std::int64_t size = tile.args.kv.head_size;
+  for (std::int64_t row = 0; row < tile.num_rows; ++row) {
+    const float* q = tile.args.q.row_as<float>(tile.first_row + row) + tile.first_head * size;
+    for (std::int64_t head = 0; head < tile.num_heads; ++head) {
+      float* packed = tile.q + tile.packed(row, head) * tile.head_stride;
+      widen_row<FromF32>(q + head * size, size, packed);
+    }
+  }
+  for (std::int64_t i = 0; i < tile.num_rows * tile.num_heads * tile.head_stride; ++i) tile.out[i] = 0.0f;
+}
+
+// out / sum; a row that sees nothing, or whose every score is -infinity, is zero.
+void store_row(const Tile& tile, std::int64_t row, std::int64_t head, float sum) {
+  const std::int64_t size = tile.args.kv.head_size;
+  const float* weighted = tile.out + tile.packed(row, head) * tile.head_stride;
+  float* out = tile.args.out.row_as<float>(tile.first_row + row) + (tile.first_head + head) * size;
+  const F32x16 divisor = F32x16::set1(sum == 0.0f ? 1.0f : sum);
+  for (std::int64_t d = 0; d < size; d += kLanes) {
+    store_part(F32x16::load(weighted + d) / divisor, out + d, size - d < kLanes ? size - d : kLanes);
+  }
+}
+
+void attend(const Tile& tile) {
+  load_queries(tile);
+  const std::int64_t base = tile.base();
+  const auto scores_of = [&](std::int64_t row, std::int64_t head) { return tile.scores + tile.packed(row, head) * tile.score_stride; };
+
+  for_each_group(tile, tile.args.kv.keys, [&](std::int64_t group, std::int64_t row, Span) {
+    for (std::int64_t h = 0; h < tile.num_heads; ++h) {
+      score_group(tile.q + tile.packed(row, h) * tile.head_stride, tile.kv, tile.head_stride, scores_of(row, h) + group - base);
     }
   });
-  for (std::size_t c = 0; c < kChunks; ++c) {
-    const std::int64_t start = static_cast<std::int64_t>(c) * kLanes;
-    store_some(sums[c] / F32x16::set1(denominator), out + d + start, size - start);
+
+  float sums[kAttentionRows] = {};
+  for (std::int64_t row = 0; row < tile.num_rows; ++row) {
+    const Span seen = tile.visible(row);
+    if (seen.end <= seen.begin) continue;
+    const Span columns{group_of(seen.begin) - base, group_of(seen.end - 1) + kGroup - base};
+    for (std::int64_t h = 0; h < tile.num_heads; ++h) {
+      sums[tile.packed(row, h)] = exponentiate(tile.args, scores_of(row, h), columns, {seen.begin - base, seen.end - base});
+    }
+  }
+
+  for_each_group(tile, tile.args.kv.values, [&](std::int64_t group, std::int64_t row, Span seen) {
+    const float* v = tile.kv + (seen.begin - group) * tile.head_stride;
+    for (std::int64_t h = 0; h < tile.num_heads; ++h) {
+      weigh_group(scores_of(row, h) + seen.begin - base, seen.end - seen.begin, v, tile.head_stride,
+                  tile.out + tile.packed(row, h) * tile.head_stride);
+    }
+  });
+
+  for (std::int64_t row = 0; row < tile.num_rows; ++row) {
+    for (std::int64_t h = 0; h < tile.num_heads; ++h) store_row(tile, row, h, sums[tile.packed(row, h)]);
   }
 }
 
-template <typename Load>
-void attend_head(const RowView& view, const AttentionArgs& args, const float* q, float* out, float* scores) {
-  alignas(64) float query[kMaxHeadSize] = {};
-  for (std::int64_t d = 0; d < view.head_size; ++d) query[d] = q[d];
-  const std::int64_t base = view.first / kLanes * kLanes;
-  score<Load>(view, query, args.scale, base, scores);
-  const float denominator = exponentiate(scores, (view.last / kLanes + 1) * kLanes - base, args.softcap);
-  std::int64_t d = 0;
-  for (; d + 4 * kLanes <= view.head_size; d += 4 * kLanes) {
-    weigh<Load, 4>(view, scores, base, denominator, d, 4 * kLanes, out);
-  }
-  for (; d < view.head_size; d += kLanes) weigh<Load, 1>(view, scores, base, denominator, d, view.head_size - d, out);
+// How the work is cut: piece = (rows_per_tile rows of q, one KV head, heads_per_tile of its query heads).
+struct Cut {
+  std::int64_t first_row, num_rows, rows_per_tile, heads_per_tile, head_tiles, row_tiles;
+};
+Cut cut_work(const AttentionArgs& args, int num_threads) {
+  const auto* q_indptr = args.q_indptr.as<std::int32_t>();
+  const std::int64_t num_sequences = args.kv_lens.dim(0);
+  const std::int64_t kv_heads = args.kv.num_heads;
+  const std::int64_t group = args.q.dim(1) / kv_heads;
+  Cut cut{};
+  cut.first_row = q_indptr[0];
+  cut.num_rows = q_indptr[num_sequences] - cut.first_row;
+  const bool decode = cut.num_rows <= num_sequences;
+  cut.heads_per_tile = group < kAttentionRows ? group : kAttentionRows;
+  if (decode && cut.num_rows * kv_heads < num_threads) cut.heads_per_tile = (cut.heads_per_tile + 1) / 2;  // more pieces
+  cut.head_tiles = (group + cut.heads_per_tile - 1) / cut.heads_per_tile;
+  cut.rows_per_tile = decode ? 1 : kAttentionRows / cut.heads_per_tile;
+  cut.row_tiles = (cut.num_rows + cut.rows_per_tile - 1) / cut.rows_per_tile;
+  return cut;
 }
 
-// The sequence that row `row` belongs to: the last s with indptr[s] <= row.
-inline std::int64_t find_sequence(const std::int32_t* indptr, std::int64_t num_sequences, std::int64_t row) {
-  std::int64_t low = 0, high = num_sequences;
+// The sequence that q's row `row` belongs to: the last one that begins at or before it.
+std::int64_t sequence_of(const AttentionArgs& args, std::int64_t row) {
+  const auto* q_indptr = args.q_indptr.as<std::int32_t>();
+  std::int64_t low = 0, high = args.kv_lens.dim(0);
   while (high - low > 1) {
     const std::int64_t middle = (low + high) / 2;
-    (indptr[middle] <= row ? low : high) = middle;
+    (q_indptr[middle] <= row ? low : high) = middle;
   }
   return low;
 }
 
-void attend_row(const AttentionArgs& args, std::int64_t row, std::int64_t kv_head, float* scores) {
-  const auto* q_indptr = args.q_indptr.as<const std::int32_t>();
-  const KvLayer& kv = args.kv;
-  const std::int64_t s = find_sequence(q_indptr, args.kv_lens.dim(0), row);
-  const std::int64_t element = block_bytes(kv.dtype);
-  const std::int64_t head_offset = element * kv_head * kv.block_size * kv.head_size;
-  RowView view;
-  view.keys = static_cast<const char*>(kv.keys) + head_offset;
-  view.values = static_cast<const char*>(kv.values) + head_offset;
-  view.pages = args.page_indices.as<const std::int32_t>() + args.page_indptr.as<const std::int32_t>()[s];
-  view.block_bytes = element * kv.block_stride;
-  view.block_size = kv.block_size;
-  view.head_size = kv.head_size;
-  view.last = args.kv_lens.as<const std::int32_t>()[s] - q_indptr[s + 1] + row;
-  view.first = args.window > 0 && view.last + 1 > args.window ? view.last + 1 - args.window : 0;
-
-  const std::int64_t group = args.q.dim(1) / kv.num_heads;
-  for (std::int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
-    const float* q = args.q.row_as<float>(row) + h * kv.head_size;
-    float* out = args.out.row_as<float>(row) + h * kv.head_size;
-    switch (kv.dtype) {
-      case DType::kF16:
-        attend_head<LoadF16>(view, args, q, out, scores);
-        break;
-      case DType::kBF16:
-        attend_head<LoadBF16>(view, args, q, out, scores);
-        break;
-      default:
-        attend_head<LoadF32>(view, args, q, out, scores);
-        break;
-    }
+std::int64_t longest(const AttentionArgs& args) {
+  std::int64_t length = 0;
+  for (std::int64_t s = 0; s < args.kv_lens.dim(0); ++s) {
+    const std::int64_t kv_len = args.kv_lens.as<std::int32_t>()[s];
+    if (kv_len > length) length = kv_len;
   }
+  return length;
 }
 
 }  // namespace
 
 void attention(const AttentionArgs& args, ThreadPool& pool, void* scratch) {
-  const auto* q_indptr = args.q_indptr.as<const std::int32_t>();
-  const auto* kv_lens = args.kv_lens.as<const std::int32_t>();
-  const std::int64_t num_sequences = args.kv_lens.dim(0);
-  std::int64_t longest = 0;
-  for (std::int64_t s = 0; s < num_sequences; ++s) longest = kv_lens[s] > longest ? kv_lens[s] : longest;
-  const std::int64_t stride = static_cast<std::int64_t>(attention_scratch_bytes(longest, 1) / sizeof(float));
-  const std::int64_t first_row = q_indptr[0], num_rows = q_indptr[num_sequences] - first_row;
+  if (args.kv_lens.dim(0) == 0) return;
+  const auto* q_indptr = args.q_indptr.as<std::int32_t>();
   const std::int64_t kv_heads = args.kv.num_heads;
-  const std::int64_t grain = 1 + kScoresPerTask / ((longest + 1) * (args.q.dim(1) / kv_heads));
-  pool.parallel_for(num_rows * kv_heads, grain, [&](std::int64_t begin, std::int64_t end, int thread) {
-    float* scores = static_cast<float*>(scratch) + thread * stride;
-    for (std::int64_t i = begin; i < end; ++i) attend_row(args, first_row + i / kv_heads, i % kv_heads, scores);
+  const std::int64_t group = args.q.dim(1) / kv_heads;
+  const std::int64_t max_kv_len = longest(args);
+  const Cut cut = cut_work(args, pool.num_threads());
+  const std::int64_t end_row = cut.first_row + cut.num_rows;
+
+  pool.parallel_for(cut.row_tiles * kv_heads * cut.head_tiles, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+    float* memory = static_cast<float*>(scratch) + thread * attention_thread_floats(max_kv_len);
+    Tile tile{args, 0, 0, 0, 0, 0, 0, nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr};
+    tile.head_stride = (args.kv.head_size + kLanes - 1) / kLanes * kLanes;
+    tile.score_stride = attention_score_stride(max_kv_len);
+    tile.scores = memory;
+    tile.q = tile.scores + kAttentionRows * tile.score_stride;
+    tile.out = tile.q + std::int64_t{kAttentionRows} * kMaxHeadSize;
+    tile.kv = tile.out + std::int64_t{kAttentionRows} * kMaxHeadSize;
+    for (std::int64_t piece = begin; piece < end; ++piece) {
+      const std::int64_t row_tile = cut.row_tiles - 1 - piece / (kv_heads * cut.head_tiles);  // the longest rows first
+      const std::int64_t head_tile = piece % cut.head_tiles;
+      tile.kv_head = piece / cut.head_tiles % kv_heads;
+      tile.first_head = tile.kv_head * group + head_tile * cut.heads_per_tile;
+      const std::int64_t heads_left = group - head_tile * cut.heads_per_tile;
+      tile.num_heads = heads_left < cut.heads_per_tile ? heads_left : cut.heads_per_tile;
+      const std::int64_t tile_begin = cut.first_row + row_tile * cut.rows_per_tile;
+      const Span rows = intersect({tile_begin, tile_begin + cut.rows_per_tile}, {0, end_row});
+      for (std::int64_t s = sequence_of(args, rows.begin), row = rows.begin; row < rows.end; ++s) {
+        const std::int64_t sequence_end = q_indptr[s + 1];
+        const Span own = intersect(rows, {row, sequence_end});
+        if (own.end <= own.begin) continue;
+        tile.first_row = own.begin;
+        tile.num_rows = own.end - own.begin;
+        tile.first_position = args.kv_lens.as<std::int32_t>()[s] - (sequence_end - own.begin);
+        tile.pages = args.page_indices.as<std::int32_t>() + args.page_indptr.as<std::int32_t>()[s];
+        attend(tile);
+        row = own.end;
+      }
+    }
   });
 }
 

@@ -9,6 +9,9 @@
 
 namespace quire::cpu {
 
+// Rows of a head stand in fixed buffers: rope and attention take heads up to this size.
+inline constexpr int kMaxHeadSize = 512;
+
 struct KernelTable {
   std::string_view isa;
   void (*embed)(const EmbedArgs&, ThreadPool&);

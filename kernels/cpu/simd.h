@@ -84,6 +84,18 @@ inline float reduce_add(F32x16 a) {
   const __m128 s2 = _mm_add_ps(s4, _mm_movehl_ps(s4, s4));
   return _mm_cvtss_f32(_mm_add_ss(s2, _mm_shuffle_ps(s2, s2, 1)));
 }
+// The sums of four vectors at once, by the same tree.
+inline void reduce_add4(const F32x16 (&a)[4], float* sums) {
+  __m128 s4[4];
+  for (int i = 0; i < 4; ++i) {
+    const __m256 s8 = _mm256_add_ps(a[i].lo, a[i].hi);
+    s4[i] = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));
+  }
+  const __m128 s2_01 = _mm_add_ps(_mm_movelh_ps(s4[0], s4[1]), _mm_movehl_ps(s4[1], s4[0]));
+  const __m128 s2_23 = _mm_add_ps(_mm_movelh_ps(s4[2], s4[3]), _mm_movehl_ps(s4[3], s4[2]));
+  const __m128 even = _mm_shuffle_ps(s2_01, s2_23, _MM_SHUFFLE(2, 0, 2, 0));
+  _mm_storeu_ps(sums, _mm_add_ps(even, _mm_shuffle_ps(s2_01, s2_23, _MM_SHUFFLE(3, 1, 3, 1))));
+}
 
 #else
 
@@ -198,6 +210,9 @@ inline float reduce_add(const F32x16& a) {
   for (int width = kLanes / 2; width >= 1; width /= 2)
     for (int i = 0; i < width; ++i) s[i] = s[i] + s[i + width];
   return s[0];
+}
+inline void reduce_add4(const F32x16 (&a)[4], float* sums) {
+  for (int i = 0; i < 4; ++i) sums[i] = reduce_add(a[i]);
 }
 
 #endif

@@ -59,6 +59,7 @@ void Engine::Impl::check(const Request& request) const {
     fail(ErrorCode::kInvalidArgument, "timeout_us is {}, below 0", *request.timeout_us);
   }
   validate_sampling(request.sampling, model_.config.vocab_size);
+  TextStream(tokenizer_, request.sampling.stop);  // refuses stop strings that cannot be matched
   scheduler_.check_submit(sequence_spec(request));
 }
 

@@ -100,46 +100,58 @@ class Workload {
   int num_total_ = 0;  // tokens of all sequences, prompt and answer
 };
 
+// One generated machine is tried with that many workloads.
+constexpr std::uint32_t kNumSeeds = 10;
+
 RC_GTEST_PROP(SchedulerProperty, EverySequenceGetsTheTokensItGetsAlone, ()) {
   const Machine machine = any_machine();
-  Workload workload(machine, *rc::gen::inRange<std::uint32_t>(0, 1u << 30));
   const int num_requests = *rc::gen::inRange(1, 25);
-  for (int i = 0; i < num_requests; ++i) {
-    workload.submit();
-    while (!workload.one_in(3)) workload.step();
-    if (workload.one_in(8)) workload.cancel_any();
+  const auto first_seed = *rc::gen::inRange<std::uint32_t>(0, 1u << 30);
+  for (std::uint32_t seed = first_seed; seed < first_seed + kNumSeeds; ++seed) {
+    Workload workload(machine, seed);
+    for (int i = 0; i < num_requests; ++i) {
+      workload.submit();
+      while (!workload.one_in(3)) workload.step();
+      if (workload.one_in(8)) workload.cancel_any();
+    }
+    workload.finish();
   }
-  workload.finish();
 }
 
 // The n-th allocation fails, for every n, at any moment: nothing leaks, nothing is half done, all still finish with their tokens.
 RC_GTEST_PROP(SchedulerProperty, AnyAllocationMayFail, ()) {
   const Machine machine = any_machine();
-  Workload workload(machine, *rc::gen::inRange<std::uint32_t>(0, 1u << 30));
-  workload.simulation.allow_empty_plan = true;
-  BlockAllocator& allocator = workload.simulation.scheduler.allocator_for_test();
-  for (int i = 0; i < 8; ++i) {
-    workload.submit();
-    for (int nth = 1; nth <= 10; ++nth) {
-      allocator.fail_allocation(nth);
-      workload.step();
+  const auto first_seed = *rc::gen::inRange<std::uint32_t>(0, 1u << 30);
+  for (std::uint32_t seed = first_seed; seed < first_seed + kNumSeeds; ++seed) {
+    Workload workload(machine, seed);
+    BlockAllocator& allocator = workload.simulation.scheduler.allocator_for_test();
+    workload.simulation.allow_empty_plan = true;
+    for (int i = 0; i < 8; ++i) {
+      workload.submit();
+      for (int nth = 1; nth <= 10; ++nth) {
+        allocator.fail_allocation(nth);
+        workload.step();
+      }
     }
+    allocator.fail_allocation(0);
+    workload.simulation.allow_empty_plan = false;
+    workload.finish();
   }
-  allocator.fail_allocation(0);
-  workload.simulation.allow_empty_plan = false;
-  workload.finish();
 }
 
-// One lost row: the sequence ends with kError, publishes nothing of that step, and disturbs nobody.
+// A row without a token: its sequence ends with kError and disturbs nobody.
 RC_GTEST_PROP(SchedulerProperty, SamplingMayFail, ()) {
   const Machine machine = any_machine();
-  Workload workload(machine, *rc::gen::inRange<std::uint32_t>(0, 1u << 30));
-  workload.simulation.alter = [](const Record& record, TokenId token) { return record.choice == 1 && token == 3 ? -1 : token; };
-  for (int i = 0; i < 8; ++i) {
-    workload.submit();
-    workload.step();
+  const auto first_seed = *rc::gen::inRange<std::uint32_t>(0, 1u << 30);
+  for (std::uint32_t seed = first_seed; seed < first_seed + kNumSeeds; ++seed) {
+    Workload workload(machine, seed);
+    workload.simulation.alter = [](const Record& record, TokenId token) { return record.choice == 1 && token == 3 ? -1 : token; };
+    for (int i = 0; i < 8; ++i) {
+      workload.submit();
+      workload.step();
+    }
+    workload.finish();
   }
-  workload.finish();
 }
 
 }  // namespace

@@ -1,0 +1,164 @@
+#include "kernels/cpu/sampling_filters.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/kernels.h"
+
+namespace quire::cpu {
+namespace {
+
+// How many of the best tokens stay: `count` of them, or as many as reach `share` of the whole weight.
+struct Limit {
+  std::int64_t count = std::numeric_limits<std::int64_t>::max();
+  double share = 2.0;
+};
+
+// Tokens with a key below stay, and of those with this very key the ids up to `last_id`.
+struct Cutoff {
+  std::uint32_t key = std::numeric_limits<std::uint32_t>::max();
+  std::int64_t last_id = std::numeric_limits<std::int64_t>::max();
+};
+
+struct Bin {
+  std::int64_t count = 0;
+  double weight = 0.0;
+};
+
+// Where tokens in ascending order of (key, id) reach the limit. Keys are bits of floats >= 0, which order as integers do: three
+// rounds of 11, 10 and 10 bits find the key, each summing the weights of the tokens that share what is known of it so far, so no
+// order of the input is bad and nothing is sorted; a last pass finds the id.
+template <typename KeyOf>
+Cutoff find_cutoff(const Distribution& d, const Limit& limit, const KeyOf& key_of) {
+  constexpr int kShifts[] = {20, 10, 0};
+  constexpr std::uint32_t kBins = 2048;
+  Bin bins[kBins];
+  std::int64_t count = 0;  // of the tokens better than those in question
+  double weight = 0.0;
+  double enough = std::numeric_limits<double>::infinity();
+  std::uint32_t known = 0;  // of the key, from above
+  for (int round = 0; round < 3; ++round) {
+    std::fill(bins, bins + kBins, Bin{});
+    for (std::int64_t i = 0; i < d.size; ++i) {
+      if (d.weights[i] == 0.0f) continue;
+      const std::uint32_t key = key_of(i);
+      if (round > 0 && (key >> kShifts[round - 1]) != known) continue;
+      Bin& bin = bins[(key >> kShifts[round]) - (round > 0 ? known << 10 : 0)];
+      ++bin.count;
+      bin.weight += static_cast<double>(d.weights[i]);
+    }
+    if (round == 0 && limit.share <= 1.0) {
+      double whole = 0.0;
+      for (const Bin& bin : bins) whole += bin.weight;
+      enough = limit.share * whole;
+    }
+    std::uint32_t chosen = kBins;
+    for (std::uint32_t b = 0; b < kBins; ++b) {
+      if (bins[b].count == 0) continue;
+      if (chosen != kBins) {  // the one before did not reach the limit
+        count += bins[chosen].count;
+        weight += bins[chosen].weight;
+      }
+      chosen = b;
+      if (count + bins[b].count >= limit.count || weight + bins[b].weight >= enough) break;
+    }
+    known = (round > 0 ? known << 10 : 0) + chosen;
+  }
+  for (std::int64_t i = 0; i < d.size; ++i) {
+    if (d.weights[i] == 0.0f || key_of(i) != known) continue;
+    ++count;
+    weight += static_cast<double>(d.weights[i]);
+    if (count >= limit.count || weight >= enough) return {known, i};
+  }
+  return {known, d.size};
+}
+
+template <typename KeyOf>
+void keep_best(const Distribution& d, const Limit& limit, const KeyOf& key_of) {
+  const Cutoff cutoff = find_cutoff(d, limit, key_of);
+  for (std::int64_t i = 0; i < d.size; ++i) {
+    const std::uint32_t key = key_of(i);
+    if (key > cutoff.key || (key == cutoff.key && i > cutoff.last_id)) d.weights[i] = 0.0f;
+  }
+}
+
+// Likelier tokens have smaller keys. 0 - x: never -0.
+std::uint32_t likelihood_key(float logit) { return std::bit_cast<std::uint32_t>(0.0f - logit); }
+
+// Distance of a token's surprise from its mean, the entropy: -log p - H = mean(x) - x.
+void keep_typical(const Distribution& d, double share) {
+  double whole = 0.0, weighted = 0.0;
+  for (std::int64_t i = 0; i < d.size; ++i) {
+    if (d.weights[i] == 0.0f) continue;
+    whole += static_cast<double>(d.weights[i]);
+    weighted += static_cast<double>(d.weights[i]) * static_cast<double>(d.logits[i]);
+  }
+  const double mean = weighted / whole;
+  keep_best(d, {.share = share}, [&](std::int64_t i) {
+    return std::bit_cast<std::uint32_t>(static_cast<float>(std::abs(static_cast<double>(d.logits[i]) - mean)));
+  });
+}
+
+void keep_min_p(const Distribution& d, float min_p) {
+  const float top = *std::max_element(d.weights, d.weights + d.size);
+  const double least = static_cast<double>(min_p) * static_cast<double>(top);
+  for (std::int64_t i = 0; i < d.size; ++i) {
+    if (static_cast<double>(d.weights[i]) < least) d.weights[i] = 0.0f;
+  }
+}
+
+}  // namespace
+
+bool has_filters(const SampleRow& row) { return row.top_k > 0 || row.typical_p < 1.0f || row.top_p < 1.0f || row.min_p > 0.0f; }
+
+void apply_filters(const SampleRow& row, const Distribution& d) {
+  const auto by_likelihood = [&](std::int64_t i) { return likelihood_key(d.logits[i]); };
+  if (row.top_k > 0 && row.top_k < d.size) keep_best(d, {.count = row.top_k}, by_likelihood);
+  if (row.typical_p < 1.0f) keep_typical(d, static_cast<double>(row.typical_p));
+  if (row.top_p < 1.0f) keep_best(d, {.share = static_cast<double>(row.top_p)}, by_likelihood);
+  if (row.min_p > 0.0f) keep_min_p(d, row.min_p);
+}
+
+std::int32_t draw(const Distribution& d, const double* block_sums, double uniform) {
+  const std::int64_t num_blocks = (d.size + kDrawBlock - 1) / kDrawBlock;
+  double whole = 0.0;
+  for (std::int64_t b = 0; b < num_blocks; ++b) whole += block_sums[b];
+  const double target = uniform * whole;
+  double sum = 0.0;
+  std::int64_t block = 0;  // the last one with weight, if rounding keeps the sum from passing the target
+  double before = 0.0;     // of its weights
+  for (std::int64_t b = 0; b < num_blocks; ++b) {
+    if (block_sums[b] == 0.0) continue;
+    block = b;
+    before = sum;
+    sum += block_sums[b];
+    if (sum > target) break;
+  }
+  std::int32_t token = -1;
+  sum = before;
+  const std::int64_t end = std::min(d.size, (block + 1) * kDrawBlock);
+  for (std::int64_t i = block * kDrawBlock; i < end; ++i) {
+    if (d.weights[i] == 0.0f) continue;
+    token = static_cast<std::int32_t>(i);
+    sum += static_cast<double>(d.weights[i]);
+    if (sum > target) break;
+  }
+  return token;
+}
+
+SampleBuffer::SampleBuffer(std::int64_t vocabulary) : size(vocabulary) {}
+
+SampleBuffer::~SampleBuffer() { delete[] block_sums; }
+
+void SampleBuffer::reserve() {
+  if (block_sums != nullptr) return;
+  // One allocation: the sums, then the two arrays.
+  const std::int64_t num_blocks = (size + kDrawBlock - 1) / kDrawBlock;
+  block_sums = new double[static_cast<std::size_t>(num_blocks + size)];
+  logits = reinterpret_cast<float*>(block_sums + num_blocks);
+  weights = logits + size;
+}
+
+}  // namespace quire::cpu

@@ -259,13 +259,17 @@ void read_sizes(const Keys& keys, ModelConfig& config) {
   config.num_heads = per_layer("attention.head_count");
   config.num_kv_heads = keys.find_per_layer("attention.head_count_kv", config.num_layers).value_or(config.num_heads);
   config.vocab_size = embedding_rows(keys.file());
-  const auto key_length = keys.find_int("attention.key_length");
-  if (!key_length && (config.num_heads == 0 || config.hidden_size % config.num_heads != 0)) {
-    fail(ErrorCode::kInvalidFile, "{}: {} heads do not divide the hidden size {}, and there is no metadata '{}'", keys.path(),
-         config.num_heads, config.hidden_size, keys.key("attention.key_length"));
-  }
-  config.head_size = key_length ? *key_length : config.hidden_size / config.num_heads;
-  if (const int values = keys.find_int("attention.value_length").value_or(config.head_size); values != config.head_size) {
+  // Keys and values have their own lengths; each is hidden size / heads if absent.
+  const auto head_length = [&](const char* name) {
+    if (const auto length = keys.find_int(name)) return *length;
+    if (config.num_heads == 0 || config.hidden_size % config.num_heads != 0) {
+      fail(ErrorCode::kInvalidFile, "{}: {} heads do not divide the hidden size {}, and there is no metadata '{}'", keys.path(),
+           config.num_heads, config.hidden_size, keys.key(name));
+    }
+    return config.hidden_size / config.num_heads;
+  };
+  config.head_size = head_length("attention.key_length");
+  if (const int values = head_length("attention.value_length"); values != config.head_size) {
     fail(ErrorCode::kUnsupported, "{}: keys have {} elements a head, values {}", keys.path(), config.head_size, values);
   }
 }

@@ -47,6 +47,7 @@ struct ModelConfig {
   std::vector<int> layer_windows;           // [L] positions seen by the layer; 0: all
   std::vector<std::int32_t> end_token_ids;  // from config.json and generation_config.json; GGUF: empty, the tokenizer has them
 
+  bool operator==(const ModelConfig&) const = default;
   bool is_gemma() const { return family == "gemma3"; }  // norms after attention and MLP too
   bool has_qk_norm() const { return is_gemma() || family == "qwen3"; }
   bool has_sliding_layers() const {

@@ -1,5 +1,5 @@
-// What the pre-tokenisers' patterns ask of a character, from utf8proc's Unicode 14 tables (the version of the Oniguruma that
-// serves all other patterns; a test compares the two over every code point).
+// What the pre-tokenisers' patterns ask of a character, from utf8proc's tables. Every other pattern goes to Oniguruma, which
+// may know an older Unicode; a test compares the two over the code points that both know.
 #pragma once
 
 #include <cstdint>

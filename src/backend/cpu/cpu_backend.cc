@@ -1,0 +1,111 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/host_memory.h"
+#include "backend/cpu/op_checks.h"
+
+namespace quire {
+
+CpuBackend::CpuBackend(const BackendOptions& options) : CpuBackend(cpu::best_kernels(), options) {}
+
+CpuBackend::CpuBackend(const cpu::KernelTable& kernels, const BackendOptions& options)
+    : kernels_(kernels), pool_(options.num_threads) {}
+
+std::size_t CpuBackend::free_bytes() const { return available_host_bytes(); }
+
+DeviceBuffer CpuBackend::allocate(std::size_t bytes) { return allocate_host_memory(bytes); }
+
+void CpuBackend::upload(void* to_device, const void* from_host, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to_device, from_host, bytes);
+}
+
+void CpuBackend::download(void* to_host, const void* from_device, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to_host, from_device, bytes);
+}
+
+void* CpuBackend::scratch(std::size_t bytes) {
+  if (bytes > scratch_.bytes()) {
+    scratch_ = DeviceBuffer();  // the old one goes before the new one comes
+    scratch_ = allocate_host_memory(bytes);
+  }
+  return scratch_.data();
+}
+
+void CpuBackend::embed(const EmbedArgs& args) {
+  check_args(args);
+  kernels_.embed(args, pool_);
+}
+
+void CpuBackend::rms_norm(const RmsNormArgs& args) {
+  check_args(args);
+  kernels_.rms_norm(args, pool_);
+}
+
+void CpuBackend::add_rms_norm(const AddRmsNormArgs& args) {
+  check_args(args);
+  kernels_.add_rms_norm(args, pool_);
+}
+
+void CpuBackend::add(const AddArgs& args) {
+  check_args(args);
+  kernels_.add(args, pool_);
+}
+
+void CpuBackend::matmul(const MatmulArgs& args) {
+  check_args(args);
+  kernels_.matmul(args, pool_, scratch(cpu::matmul_scratch_bytes(args.x.dim(0), args.x.dim(1))));
+}
+
+void CpuBackend::rope_table(const RopeTableArgs& args) {
+  check_args(args);
+  cpu::rope_table(args, pool_);
+}
+
+void CpuBackend::rope(const RopeArgs& args) {
+  check_args(args);
+  kernels_.rope(args, pool_);
+}
+
+void CpuBackend::append_kv(const AppendKvArgs& args) {
+  check_args(args);
+  kernels_.append_kv(args, pool_);
+}
+
+void CpuBackend::prefill_attention(const AttentionArgs& args) {
+  check_args(args);
+  const auto* kv_lens = args.kv_lens.as<std::int32_t>();
+  const std::int64_t num_sequences = args.kv_lens.dim(0);
+  const std::int64_t longest = num_sequences == 0 ? 0 : *std::max_element(kv_lens, kv_lens + num_sequences);
+  kernels_.attention(args, pool_, scratch(cpu::attention_scratch_bytes(longest, pool_.num_threads())));
+}
+
+void CpuBackend::decode_attention(const AttentionArgs& args) { prefill_attention(args); }
+
+void CpuBackend::gated_activation(const GatedActivationArgs& args) {
+  check_args(args);
+  kernels_.gated_activation(args, pool_);
+}
+
+void CpuBackend::gather_rows(const GatherRowsArgs& args) {
+  check_args(args);
+  cpu::gather_rows(args, pool_);
+}
+
+void CpuBackend::softcap(const SoftcapArgs& args) {
+  check_args(args);
+  kernels_.softcap(args, pool_);
+}
+
+void CpuBackend::sample(const SampleArgs& args) {
+  check_args(args);
+  kernels_.sample(args, pool_);
+}
+
+void CpuBackend::copy_blocks(const CopyBlocksArgs& args) {
+  check_args(args);
+  cpu::copy_blocks(args);
+}
+
+}  // namespace quire

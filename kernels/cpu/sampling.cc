@@ -73,6 +73,7 @@ double log_sum_exp(const float* x, std::int64_t size, float top) {
 // The `count` best of x[size], into `tokens`: best first, ties by lower id.
 void find_alternatives(const float* x, std::int64_t size, int count, std::int32_t* tokens) {
   constexpr std::int64_t kStride = 256;
+  if (count == 0) return;
   int found = 0;
   for (std::int64_t begin = 0; begin < size; begin += kStride) {
     const std::int64_t end = smaller(begin + kStride, size);

@@ -1,5 +1,5 @@
-// CpuBackend: the ops of kernels/ops.h on the CPU kernels of one instruction set, over its own thread pool. Memory is host
-// memory, every op has run when it returns. Owns the scratch that kernels need, grown to the largest call seen.
+// CpuBackend: the ops of one table of CPU kernels, on a pool of threads that it owns, with the scratch memory they need.
+// Every op checks its arguments (op_checks.h) and runs before the call returns. Not thread-safe.
 #pragma once
 
 #include "backend/backend.h"
@@ -10,9 +10,11 @@ namespace quire {
 
 class CpuBackend final : public Backend {
  public:
+  explicit CpuBackend(const BackendOptions& options = {});
+  // With a given table: tests run every variant.
   CpuBackend(const cpu::KernelTable& kernels, const BackendOptions& options);
 
-  Device device() const override { return {}; }
+  Device device() const override { return {DeviceKind::kCpu, 0}; }
   std::string isa() const override { return std::string(kernels_.isa); }
   std::size_t free_bytes() const override;
   DType activation_dtype() const override { return DType::kF32; }
@@ -31,8 +33,8 @@ class CpuBackend final : public Backend {
   void rope_table(const RopeTableArgs& args) override;
   void rope(const RopeArgs& args) override;
   void append_kv(const AppendKvArgs& args) override;
-  void prefill_attention(const AttentionArgs& args) override { attention(args); }
-  void decode_attention(const AttentionArgs& args) override { attention(args); }
+  void prefill_attention(const AttentionArgs& args) override;
+  void decode_attention(const AttentionArgs& args) override;
   void gated_activation(const GatedActivationArgs& args) override;
   void gather_rows(const GatherRowsArgs& args) override;
   void softcap(const SoftcapArgs& args) override;
@@ -40,12 +42,11 @@ class CpuBackend final : public Backend {
   void copy_blocks(const CopyBlocksArgs& args) override;
 
  private:
-  void attention(const AttentionArgs& args);
   void* scratch(std::size_t bytes);
 
   const cpu::KernelTable& kernels_;
   ThreadPool pool_;
-  DeviceBuffer scratch_;
+  DeviceBuffer scratch_;  // of the op that runs; grows
 };
 
 }  // namespace quire

@@ -26,8 +26,8 @@ class AsyncEngine {
   AsyncEngine(const AsyncEngine&) = delete;
   AsyncEngine& operator=(const AsyncEngine&) = delete;
 
-  // As Engine::submit, with the same errors thrown here; kUnavailable if max_queued requests are open. The callback may run before this
-  // returns.
+  // As Engine::submit, with the same errors thrown here; kUnavailable if max_queued requests are open. The callback may run
+  // before this returns.
   RequestId submit(Request request, EventCallback callback);
 
   // Returns once the request has left the engine or was unknown; true: it was open. Its last event comes before the return,

@@ -23,37 +23,37 @@ namespace quire {
 enum class KvType { kF16, kBF16, kF32 };
 
 struct EngineOptions {
-  Device device;
-  int num_threads = 0;            // CPU threads that compute; 0: the cores this process may use
+  Device device = {};
+  int num_threads = 0;  // CPU threads that compute; 0: the cores this process may use
   KvType kv_type = KvType::kF16;
-  int block_size = 16;            // tokens per KV block: 8, 16, 32, 64, 128 or 256
-  std::int64_t num_blocks = 0;    // KV blocks; 0: as many as kv_cache_bytes hold
+  int block_size = 16;              // tokens per KV block: 8, 16, 32, 64, 128 or 256
+  std::int64_t num_blocks = 0;      // KV blocks; 0: as many as kv_cache_bytes hold
   std::int64_t kv_cache_bytes = 0;  // bytes for KV; 0: what one sequence of max_context needs, at least 256 MiB, at most half of
                                     // the free memory
-  int max_context = 0;            // tokens of prompt and answer together; 0: the model's own
-  int max_batched_tokens = 512;   // tokens computed in one step: larger prefills faster, smaller keeps other streams smoother
-  int max_running = 256;          // sequences that share the steps; others wait
-  bool prefix_cache = true;       // reuse KV blocks of equal prefixes
+  int max_context = 0;              // tokens of prompt and answer together; 0: the model's own
+  int max_batched_tokens = 512;     // tokens computed in one step: larger prefills faster, smaller keeps other streams smoother
+  int max_running = 256;            // sequences that share the steps; others wait
+  bool prefix_cache = true;         // reuse KV blocks of equal prefixes
 };
 
 // A snapshot. Blocks: free + cached + held = total (block 0 is reserved and in none of them).
 struct EngineStats {
-  int num_waiting = 0;               // sequences
-  int num_running = 0;               // sequences
+  int num_waiting = 0;  // sequences
+  int num_running = 0;  // sequences
   std::int64_t total_blocks = 0;
-  std::int64_t free_blocks = 0;      // never used or forgotten
-  std::int64_t cached_blocks = 0;    // in no sequence, findable by content
-  std::int64_t held_blocks = 0;      // in at least one sequence
+  std::int64_t free_blocks = 0;          // never used or forgotten
+  std::int64_t cached_blocks = 0;        // in no sequence, findable by content
+  std::int64_t held_blocks = 0;          // in at least one sequence
   std::int64_t held_token_slots = 0;     // slots in held blocks
   std::int64_t written_token_slots = 0;  // of these, slots that hold a token: 1 - written/held is the waste
   std::int64_t num_steps = 0;
   std::int64_t num_preemptions = 0;
-  std::int64_t prefill_tokens = 0;   // computed, recomputation included
-  std::int64_t generated_tokens = 0; // sampled
-  std::int64_t cached_tokens = 0;    // prompt tokens taken from the prefix cache
-  std::int64_t kv_bytes = 0;         // memory of the KV pool
+  std::int64_t prefill_tokens = 0;    // computed, recomputation included
+  std::int64_t generated_tokens = 0;  // sampled
+  std::int64_t cached_tokens = 0;     // prompt tokens taken from the prefix cache
+  std::int64_t kv_bytes = 0;          // memory of the KV pool
   std::int64_t weight_bytes = 0;
-  std::string cpu_isa;               // instruction set of the CPU kernels: "portable", "avx2", ...
+  std::string cpu_isa = {};  // instruction set of the CPU kernels: "portable", "avx2", ...
 };
 
 class Engine {
@@ -87,8 +87,8 @@ class Engine {
   EngineStats stats() const;
 
   const Tokenizer& tokenizer() const;
-  int max_context() const;  // tokens
-  int vocab_size() const;   // width of the logits; may exceed the tokenizer's
+  int max_context() const;               // tokens
+  int vocab_size() const;                // width of the logits; may exceed the tokenizer's
   const EngineOptions& options() const;  // with every 0 replaced by what was chosen
 
  private:

@@ -34,27 +34,27 @@ struct SamplingParams {
                                     // (Keskar et al. 2019, arXiv:1909.05858, eq. 4); (0, 10]
   float presence_penalty = 0.0f;    // subtracted once from tokens in the output; [-2, 2]
   float frequency_penalty = 0.0f;   // subtracted per occurrence in the output; [-2, 2]
-  std::vector<std::pair<TokenId, float>> logit_bias;  // added to logits; at most 1,024 entries, finite or -infinity
-  TokenMask token_mask;                               // for grammars; empty: every token allowed
-  std::optional<std::uint64_t> seed;  // empty: drawn by the engine. Same seed, same tokens, whatever else is running
-  int n = 1;                          // choices returned; choice i draws from stream i of the seed. [1, 128]
-  int best_of = 0;                    // choices generated, of which the n with the highest mean logprob are returned, after all
-                                      // have ended; 0: n. [n, 128]
-  std::optional<int> logprobs;        // of each generated token, with that many alternatives; [0, 20]
-  std::optional<int> prompt_logprobs; // of each prompt token but the first, with that many alternatives; [0, 20]
-  int max_tokens = 256;               // at most this many generated tokens; clamped to what the context holds. At least 1
-  int min_tokens = 0;                 // end tokens and stop tokens cannot be sampled before; generated tokens only
-  std::vector<TokenId> stop_token_ids;  // end the choice, and are not part of its text; honoured with ignore_eos too
-  std::vector<std::string> stop;        // end the choice before the text; at most 64, of 1 to 1,024 bytes
-  bool ignore_eos = false;              // go on after the model's own end tokens
+  std::vector<std::pair<TokenId, float>> logit_bias = {};  // added to logits; at most 1,024 entries, finite or -infinity
+  TokenMask token_mask = {};                               // for grammars; empty: every token allowed
+  std::optional<std::uint64_t> seed = {};  // empty: drawn by the engine. Same seed, same tokens, whatever else is running
+  int n = 1;                               // choices returned; choice i draws from stream i of the seed. [1, 128]
+  int best_of = 0;                   // choices generated, of which the n with the highest mean logprob are returned, after all
+                                     // have ended; 0: n. [n, 128]
+  std::optional<int> logprobs = {};  // of each generated token, with that many alternatives; [0, 20]
+  std::optional<int> prompt_logprobs = {};   // of each prompt token but the first, with that many alternatives; [0, 20]
+  int max_tokens = 256;                      // at most this many generated tokens; clamped to what the context holds. At least 1
+  int min_tokens = 0;                        // end tokens and stop tokens cannot be sampled before; generated tokens only
+  std::vector<TokenId> stop_token_ids = {};  // end the choice, and are not part of its text; honoured with ignore_eos too
+  std::vector<std::string> stop = {};        // end the choice before the text; at most 64, of 1 to 1,024 bytes
+  bool ignore_eos = false;                   // go on after the model's own end tokens
 };
 
 struct Request {
-  std::vector<TokenId> prompt;  // at least one token; `Tokenizer::encode` and `ChatTemplate::encode` make them
-  SamplingParams sampling;
-  int priority = 0;        // lower runs earlier; equal: by arrival
-  std::string cache_salt;  // requests share cached prefixes only with the same salt
-  std::optional<std::int64_t> timeout_us;  // from submit; then the request ends with FinishReason::kDeadline
+  std::vector<TokenId> prompt = {};  // at least one token; `Tokenizer::encode` and `ChatTemplate::encode` make them
+  SamplingParams sampling = {};
+  int priority = 0;                             // lower runs earlier; equal: by arrival
+  std::string cache_salt = {};                  // requests share cached prefixes only with the same salt
+  std::optional<std::int64_t> timeout_us = {};  // from submit; then the request ends with FinishReason::kDeadline
 };
 
 enum class FinishReason {
@@ -75,8 +75,8 @@ struct TokenLogprob {
 };
 
 struct PositionLogprobs {
-  TokenLogprob chosen;             // the token that stands there
-  std::vector<TokenLogprob> top;   // the likeliest, best first, ties by lower id; as many as asked for
+  TokenLogprob chosen = {};            // the token that stands there
+  std::vector<TokenLogprob> top = {};  // the likeliest, best first, ties by lower id; as many as asked for
 };
 
 struct Usage {
@@ -89,14 +89,14 @@ struct Usage {
 // The concatenation of `text` over a choice's events is its answer.
 struct TokenEvent {
   RequestId request_id = 0;
-  int index = 0;       // choice, 0 to n - 1
-  TokenId token = -1;  // -1: no token in this event
-  std::string text;    // complete UTF-8; may lag behind the tokens while it could become part of a character or stop string
-  std::optional<PositionLogprobs> logprobs;       // if SamplingParams::logprobs
-  std::vector<PositionLogprobs> prompt_logprobs;  // in the first event of choice 0, if asked: entry i is of prompt[i + 1]
+  int index = 0;          // choice, 0 to n - 1
+  TokenId token = -1;     // -1: no token in this event
+  std::string text = {};  // complete UTF-8; may lag behind the tokens while it could become part of a character or stop string
+  std::optional<PositionLogprobs> logprobs = {};       // if SamplingParams::logprobs
+  std::vector<PositionLogprobs> prompt_logprobs = {};  // in the first event of choice 0, if asked: entry i is of prompt[i + 1]
   FinishReason finish_reason = FinishReason::kNone;
-  std::string error;  // with FinishReason::kError
-  Usage usage;        // up to and with this event
+  std::string error = {};  // with FinishReason::kError
+  Usage usage = {};        // up to and with this event
 };
 
 }  // namespace quire

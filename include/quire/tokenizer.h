@@ -13,8 +13,8 @@
 namespace quire {
 
 struct EncodeOptions {
-  bool add_special = true;    // put BOS (and EOS) where the model's own configuration wants them
-  bool parse_special = false; // text such as "<|im_end|>" becomes the control token. Keep it off for text from users
+  bool add_special = true;     // put BOS (and EOS) where the model's own configuration wants them
+  bool parse_special = false;  // text such as "<|im_end|>" becomes the control token. Keep it off for text from users
 };
 
 struct DecodeOptions {
@@ -83,8 +83,8 @@ class TextStream {
 };
 
 struct ChatMessage {
-  std::string role;     // "system", "user" or "assistant"
-  std::string content;  // text; never parsed for control tokens
+  std::string role = {};     // "system", "user" or "assistant"
+  std::string content = {};  // text; never parsed for control tokens
 };
 
 // A model family's dialogue format: ChatML, Llama 3, Gemma, Mistral (v1, v3, v7), Qwen. Chosen by the model's own template; a

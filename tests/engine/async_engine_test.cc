@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "quire/error.h"
 #include "tests/engine/outcome.h"
 #include "tests/support/tiny_model.h"
 

@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <bit>
 #include <filesystem>
+#include <functional>
+#include <limits>
 
+#include "quire/error.h"
 #include "tests/engine/outcome.h"
 #include "tests/support/tiny_model.h"
 
@@ -98,7 +102,7 @@ TEST_F(PeerBugs, B034_FiftyChoicesInATinyPoolAllFinishUnchanged) {
 
 // vLLM PR 36752, inference-sim 1091: negative and doubled counters after preemption.
 TEST_F(PeerBugs, B046_B047_CountersAddUpAfterPreemption) {
-  Engine tight = engine(9, 8);
+  Engine tight = engine(8, 8);  // two prompts fit, two answers do not
   std::int64_t received = 0;
   for (int i = 0; i < 12; ++i) tight.submit(request(prompt(20, i), 12));
   std::map<RequestId, Usage> usages;
@@ -192,6 +196,20 @@ TEST_F(PeerBugs, B100_MinTokensWithIgnoreEosTouchesNothingElse) {
   EXPECT_THAT(run(pool, {with_minimum}).at({0, 0}).tokens, SizeIs(8));
 }
 
+// vLLM 4589: end tokens of the generation config ended benchmarks that ask to ignore them. A user's stop token still counts.
+TEST_F(PeerBugs, B101_IgnoreEosRunsToMaxTokensAndAStopTokenStillStops) {
+  Engine pool = engine(64);
+  const TokenId end = pool.tokenizer().end_ids().front();
+  Request r = request(prompt(3), 8);
+  r.sampling.ignore_eos = false;
+  r.sampling.logit_bias = {{end, 100.0f}};
+  EXPECT_THAT(run(pool, {r}).at({0, 0}).tokens, SizeIs(1));
+  r.sampling.ignore_eos = true;
+  EXPECT_THAT(run(pool, {r}).at({0, 0}).tokens, SizeIs(8));
+  r.sampling.stop_token_ids = {end};
+  EXPECT_THAT(run(pool, {r}).at({0, 0}).tokens, SizeIs(1));
+}
+
 // vLLM 7283: an empty prompt ended the engine loop.
 TEST_F(PeerBugs, B107_EmptyPromptIsRefusedAndTheEngineGoesOn) {
   Engine pool = engine(64);
@@ -227,6 +245,16 @@ TEST_F(PeerBugs, B112_CancellingAQueuedRequestLeavesTheRunningOneAlone) {
   EXPECT_TRUE(shared.cancel(queued));
   while (shared.has_work()) collect(shared.step(), {{running, 0}}, outcomes);
   EXPECT_EQ(outcomes.at({0, 0}), expected);
+}
+
+// gpt4all 3635: memory in proportion to a field of the request.
+TEST_F(PeerBugs, B115_HugeLimitsAreClampedToTheContext) {
+  Engine pool = engine(64);
+  Request r = request(prompt(3), std::numeric_limits<int>::max());
+  r.sampling.top_k = std::numeric_limits<int>::max();
+  const Outcome outcome = run(pool, {r}).at({0, 0});
+  EXPECT_EQ(outcome.finish_reason, FinishReason::kLength);
+  EXPECT_EQ(static_cast<int>(outcome.tokens.size()), pool.max_context() - 3);
 }
 
 // CVE-2026-44223: a penalty together with another mode ended the process. Every pair of sampling parameters and engine modes.

@@ -126,7 +126,7 @@ TEST_P(TinyScheduleInvariance, EveryMixGivesTheBitsOfEachRequestAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TinyScheduleInvariance, ::testing::Values("llama", "qwen2", "qwen3", "gemma3"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& test) { return std::string(test.param); });
 
 class RealScheduleInvariance : public ::testing::TestWithParam<const char*> {};
 
@@ -184,7 +184,7 @@ TEST_P(RealScheduleInvariance, InstructionSetsGiveTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Models, RealScheduleInvariance,
                          ::testing::Values("SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf"),
-                         [](const auto& info) { return std::string(info.param).substr(0, 5) == "SmolL" ? "SmolLM2" : "Gemma3"; });
+                         [](const auto& test) { return std::string(test.param).substr(0, 5) == "SmolL" ? "SmolLM2" : "Gemma3"; });
 
 }  // namespace
 }  // namespace quire::test

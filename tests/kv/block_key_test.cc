@@ -96,7 +96,8 @@ TEST(PeerBugs, B002_SaltCannotImitateAField) {
   const std::vector<std::uint8_t> bytes = serialised(with_media);
   const std::vector<std::uint8_t> plain = serialised({.salt = "S"});
   const std::size_t num_shared = plain.size() - 9;  // without the empty token field
-  const Tuple imitation{.salt = "S" + std::string(bytes.begin() + static_cast<std::ptrdiff_t>(num_shared), bytes.end() - 9)};
+  Tuple imitation{.salt = "S"};
+  imitation.salt.append(bytes.begin() + static_cast<std::ptrdiff_t>(num_shared), bytes.end() - 9);
   EXPECT_NE(serialised(imitation), bytes);
 }
 

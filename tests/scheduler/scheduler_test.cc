@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -17,12 +16,6 @@ using ::testing::HasSubstr;
 
 SchedulerOptions small_options() {
   return {.block_size = 4, .num_blocks = 33, .max_batched_tokens = 16, .max_running = 8, .max_context = 100};
-}
-
-std::vector<TokenId> counting(int n, TokenId first = 0) {
-  std::vector<TokenId> tokens(static_cast<std::size_t>(n));
-  std::iota(tokens.begin(), tokens.end(), first);
-  return tokens;
 }
 
 std::vector<std::pair<SequenceId, int>> shape(const StepPlan& plan) {

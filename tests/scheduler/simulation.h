@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -21,6 +23,12 @@ namespace quire::testing {
 
 inline void require(bool condition, const std::string& message) {
   if (!condition) throw std::runtime_error(message);
+}
+
+inline std::vector<TokenId> counting(int n, TokenId first = 0) {
+  std::vector<TokenId> tokens(static_cast<std::size_t>(n));
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
 }
 
 inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {

@@ -33,15 +33,13 @@ bool machine_has_avx2() {
 }
 #endif
 
-const KernelTable& choose() {
-  std::string_view isa = "avx2";
-  if (const char* cap = std::getenv("QUIRE_CPU_ISA"); cap != nullptr && *cap != '\0') isa = cap;
-  if (isa != "portable" && isa != "avx2") {
-    fail(ErrorCode::kInvalidArgument, "QUIRE_CPU_ISA is \"{}\", must be \"portable\" or \"avx2\"", isa);
-  }
-  const KernelTable* best = find_kernels(isa);
-  if (best == nullptr || best == &portable::kTable) return portable::kTable;
-  return checked_kernels(*best, portable::kTable);
+// What the self-check makes of the machine's AVX2 kernels; once a process, for its answer does not change.
+const KernelTable& checked_best() {
+  static const KernelTable& checked = []() -> const KernelTable& {
+    const KernelTable* best = find_kernels("avx2");
+    return best == nullptr ? portable::kTable : checked_kernels(*best, portable::kTable);
+  }();
+  return checked;
 }
 
 }  // namespace
@@ -55,8 +53,12 @@ const KernelTable* find_kernels(std::string_view isa) {
 }
 
 const KernelTable& best_kernels() {
-  static const KernelTable& chosen = choose();
-  return chosen;
+  std::string_view isa = "avx2";
+  if (const char* cap = std::getenv("QUIRE_CPU_ISA"); cap != nullptr && *cap != '\0') isa = cap;
+  if (isa != "portable" && isa != "avx2") {
+    fail(ErrorCode::kInvalidArgument, "QUIRE_CPU_ISA is \"{}\", must be \"portable\" or \"avx2\"", isa);
+  }
+  return isa == "portable" ? portable::kTable : checked_best();
 }
 
 std::size_t matmul_scratch_bytes(std::int64_t rows, std::int64_t inner) {

@@ -76,16 +76,20 @@ void widen_group(const Tile& tile, const void* pool, Span positions) {
     const Span run = intersect(positions, {position, block_begin + layer.block_size});  // what one block holds of it
     const auto* row = static_cast<const typename From::Stored*>(pool) + tile.pages[index] * layer.block_stride +
                       (tile.kv_head * layer.block_size + position - block_begin) * size;
-    for (; position < run.end; ++position, row += size) widen_row<From>(row, size, tile.kv + position % kGroup * tile.head_stride);
+    for (; position < run.end; ++position, row += size)
+      widen_row<From>(row, size, tile.kv + position % kGroup * tile.head_stride);
   }
 }
 
 using WidenGroup = void (*)(const Tile&, const void* pool, Span positions);
 WidenGroup widen_for(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return widen_group<FromF32>;
-    case DType::kBF16: return widen_group<FromBf16>;
-    default: return widen_group<FromF16>;
+    case DType::kF32:
+      return widen_group<FromF32>;
+    case DType::kBF16:
+      return widen_group<FromBf16>;
+    default:
+      return widen_group<FromF16>;
   }
 }
 
@@ -190,7 +194,9 @@ void store_row(const Tile& tile, std::int64_t row, std::int64_t head, float sum)
 void attend(const Tile& tile) {
   load_queries(tile);
   const std::int64_t base = tile.base();
-  const auto scores_of = [&](std::int64_t row, std::int64_t head) { return tile.scores + tile.packed(row, head) * tile.score_stride; };
+  const auto scores_of = [&](std::int64_t row, std::int64_t head) {
+    return tile.scores + tile.packed(row, head) * tile.score_stride;
+  };
 
   for_each_group(tile, tile.args.kv.keys, [&](std::int64_t group, std::int64_t row, Span) {
     for (std::int64_t h = 0; h < tile.num_heads; ++h) {

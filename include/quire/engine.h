@@ -69,6 +69,9 @@ class Engine {
   // drain() or a device error. What could never fit the KV pool or the context is refused here.
   RequestId submit(Request request);
 
+  // Throws what submit() would throw for `request` now, and changes nothing. May be called from any thread at any time.
+  void check(const Request& request) const;
+
   // One forward pass over the current batch, and what came of it, in the order of the batch. Without work it returns at once.
   // A failure of one request is its last event; a failure of the device throws Error(kDevice) once, after which every open
   // request ends with FinishReason::kError.

@@ -54,13 +54,18 @@ class Tokenizer {
   std::shared_ptr<const Impl> impl_;
 };
 
+struct TextStreamOptions {
+  bool at_text_start = false;  // no prompt before: models that drop a text's leading space do it here alone
+  int min_tokens = 0;          // stop strings are looked for in the text of later tokens only
+};
+
 // Turns one generation's tokens into text, piece by piece: text leaves only when it is complete UTF-8 and cannot become part of
 // a stop string. Not thread-safe. The concatenation of all pieces equals the whole text cut before the first stop string.
 class TextStream {
  public:
-  // `prompt_tail`: the last tokens before the generation; only whether there are any matters (models that drop the leading
-  // space of a text do it at its start alone).
-  TextStream(Tokenizer tokenizer, std::vector<std::string> stop = {}, bool at_text_start = false);
+  // A stop string counts when it is completed: the first to be complete ends the text, the longest if several are complete at
+  // the same character. Throws Error(kInvalidArgument) for one that is empty or not UTF-8.
+  explicit TextStream(Tokenizer tokenizer, std::vector<std::string> stop = {}, TextStreamOptions options = {});
   ~TextStream();
   TextStream(TextStream&&) noexcept;
   TextStream& operator=(TextStream&&) noexcept;
@@ -86,6 +91,7 @@ struct ChatMessage {
 // template of no known family throws Error(kUnsupported), it is never guessed.
 class ChatTemplate {
  public:
+  struct Format;
   explicit ChatTemplate(Tokenizer tokenizer);
 
   std::string_view family() const;  // "chatml", "llama3", "gemma", ...
@@ -97,7 +103,7 @@ class ChatTemplate {
 
  private:
   Tokenizer tokenizer_;
-  int family_;
+  std::shared_ptr<const Format> format_;
 };
 
 // The tokenizer of a GGUF file, or of a directory with tokenizer.json. Loads no weights.

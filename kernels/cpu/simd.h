@@ -48,12 +48,20 @@ inline F32x16 operator-(F32x16 a, F32x16 b) { return {_mm256_sub_ps(a.lo, b.lo),
 inline F32x16 operator*(F32x16 a, F32x16 b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
 inline F32x16 operator/(F32x16 a, F32x16 b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
 // a * b + c, rounded once.
-inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) {
-  return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
-}
+inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) { return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)}; }
 // a > b ? a : b per lane; b if either is NaN (the rule of the machine instruction, kept by every variant).
 inline F32x16 max(F32x16 a, F32x16 b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
 inline F32x16 min(F32x16 a, F32x16 b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
+// a < b ? x : y per lane; y if a or b is NaN.
+inline F32x16 select_less(F32x16 a, F32x16 b, F32x16 x, F32x16 y) {
+  return {_mm256_blendv_ps(y.lo, x.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ)),
+          _mm256_blendv_ps(y.hi, x.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ))};
+}
+// a is NaN ? a : y per lane.
+inline F32x16 keep_nan(F32x16 a, F32x16 y) {
+  return {_mm256_blendv_ps(y.lo, a.lo, _mm256_cmp_ps(a.lo, a.lo, _CMP_UNORD_Q)),
+          _mm256_blendv_ps(y.hi, a.hi, _mm256_cmp_ps(a.hi, a.hi, _CMP_UNORD_Q))};
+}
 inline F32x16 round_even(F32x16 a) {
   constexpr int kMode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {_mm256_round_ps(a.lo, kMode), _mm256_round_ps(a.hi, kMode)};
@@ -122,7 +130,7 @@ inline std::uint16_t f32_to_f16(float f) {
   if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
   if (magnitude >= 0x47800000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // 65536 and above
   if (magnitude < 0x38800000u) {                                                    // below the smallest normal half
-    const float scaled = bits_to_float(magnitude) * 0x1p24f;                         // exact
+    const float scaled = bits_to_float(magnitude) * 0x1p24f;                        // exact
     return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(std::nearbyint(scaled)));
   }
   const std::uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
@@ -162,18 +170,39 @@ inline F32x16 lanewise(F f) {
   for (int i = 0; i < kLanes; ++i) r.v[i] = f(i);
   return r;
 }
-inline F32x16 operator+(const F32x16& a, const F32x16& b) { return lanewise([&](int i) { return a.v[i] + b.v[i]; }); }
-inline F32x16 operator-(const F32x16& a, const F32x16& b) { return lanewise([&](int i) { return a.v[i] - b.v[i]; }); }
-inline F32x16 operator*(const F32x16& a, const F32x16& b) { return lanewise([&](int i) { return a.v[i] * b.v[i]; }); }
-inline F32x16 operator/(const F32x16& a, const F32x16& b) { return lanewise([&](int i) { return a.v[i] / b.v[i]; }); }
+inline F32x16 operator+(const F32x16& a, const F32x16& b) {
+  return lanewise([&](int i) { return a.v[i] + b.v[i]; });
+}
+inline F32x16 operator-(const F32x16& a, const F32x16& b) {
+  return lanewise([&](int i) { return a.v[i] - b.v[i]; });
+}
+inline F32x16 operator*(const F32x16& a, const F32x16& b) {
+  return lanewise([&](int i) { return a.v[i] * b.v[i]; });
+}
+inline F32x16 operator/(const F32x16& a, const F32x16& b) {
+  return lanewise([&](int i) { return a.v[i] / b.v[i]; });
+}
 inline F32x16 fma(const F32x16& a, const F32x16& b, const F32x16& c) {
   return lanewise([&](int i) { return std::fma(a.v[i], b.v[i], c.v[i]); });
 }
-inline F32x16 max(const F32x16& a, const F32x16& b) { return lanewise([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; }); }
-inline F32x16 min(const F32x16& a, const F32x16& b) { return lanewise([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; }); }
-inline F32x16 round_even(const F32x16& a) { return lanewise([&](int i) { return std::nearbyint(a.v[i]); }); }
+inline F32x16 max(const F32x16& a, const F32x16& b) {
+  return lanewise([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; });
+}
+inline F32x16 min(const F32x16& a, const F32x16& b) {
+  return lanewise([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; });
+}
+inline F32x16 select_less(const F32x16& a, const F32x16& b, const F32x16& x, const F32x16& y) {
+  return lanewise([&](int i) { return a.v[i] < b.v[i] ? x.v[i] : y.v[i]; });
+}
+inline F32x16 keep_nan(const F32x16& a, const F32x16& y) {
+  return lanewise([&](int i) { return a.v[i] != a.v[i] ? a.v[i] : y.v[i]; });
+}
+inline F32x16 round_even(const F32x16& a) {
+  return lanewise([&](int i) { return std::nearbyint(a.v[i]); });
+}
 inline F32x16 exp2_integral(const F32x16& n) {
-  return lanewise([&](int i) { return bits_to_float(static_cast<std::uint32_t>(static_cast<std::int32_t>(n.v[i]) + 127) << 23); });
+  return lanewise(
+      [&](int i) { return bits_to_float(static_cast<std::uint32_t>(static_cast<std::int32_t>(n.v[i]) + 127) << 23); });
 }
 inline float reduce_add(const F32x16& a) {
   float s[kLanes];

@@ -3,15 +3,15 @@
 
 #include <fmt/format.h>
 
-#include <source_location>
 #include <string_view>
 
 #include "quire/error.h"
 
 namespace quire {
 
-[[noreturn]] void fail_check(std::string_view condition, std::string_view detail,
-                             std::source_location where = std::source_location::current());
+// The place is the caller's. (Builtins, for clang 14 has no std::source_location.)
+[[noreturn]] void fail_check(std::string_view condition, std::string_view detail, const char* file = __builtin_FILE(),
+                             int line = __builtin_LINE());
 
 // Throws Error(code, formatted message).
 template <typename... Args>

@@ -19,9 +19,9 @@ std::string_view to_string(ErrorCode code) {
   return "unknown";
 }
 
-void fail_check(std::string_view condition, std::string_view detail, std::source_location where) {
-  throw Error(ErrorCode::kInternal, fmt::format("check failed: {}{}{} ({}:{})", condition, detail.empty() ? "" : ": ", detail,
-                                                where.file_name(), where.line()));
+void fail_check(std::string_view condition, std::string_view detail, const char* file, int line) {
+  throw Error(ErrorCode::kInternal,
+              fmt::format("check failed: {}{}{} ({}:{})", condition, detail.empty() ? "" : ": ", detail, file, line));
 }
 
 }  // namespace quire

@@ -13,16 +13,16 @@
 namespace quire {
 
 struct LayerWeights {
-  TensorView attention_norm;              // [H]
-  TensorView q, k, v;                     // [Hq D, H], [Hkv D, H], [Hkv D, H]
-  TensorView q_bias, k_bias, v_bias;      // [Hq D], [Hkv D], [Hkv D]; may be absent
-  TensorView q_norm, k_norm;              // [D]; may be absent
-  TensorView o, o_bias;                   // [H, Hq D]; bias may be absent
-  TensorView post_attention_norm;         // [H]; Gemma only
-  TensorView mlp_norm;                    // [H]
-  TensorView gate, up, down;              // [F, H], [F, H], [H, F]
+  TensorView attention_norm;                 // [H]
+  TensorView q, k, v;                        // [Hq D, H], [Hkv D, H], [Hkv D, H]
+  TensorView q_bias, k_bias, v_bias;         // [Hq D], [Hkv D], [Hkv D]; may be absent
+  TensorView q_norm, k_norm;                 // [D]; may be absent
+  TensorView o, o_bias;                      // [H, Hq D]; bias may be absent
+  TensorView post_attention_norm;            // [H]; Gemma only
+  TensorView mlp_norm;                       // [H]
+  TensorView gate, up, down;                 // [F, H], [F, H], [H, F]
   TensorView gate_bias, up_bias, down_bias;  // may be absent
-  TensorView post_mlp_norm;               // [H]; Gemma only
+  TensorView post_mlp_norm;                  // [H]; Gemma only
 };
 
 struct Weights {
@@ -30,8 +30,8 @@ struct Weights {
   TensorView output_norm;  // [H]
   TensorView head;         // [V, H]; the embedding if tied
   std::vector<LayerWeights> layers;
-  std::int64_t num_bytes = 0;          // of all tensors above, each once
-  std::shared_ptr<const void> storage; // what the views point into: mapped files and device buffers
+  std::int64_t num_bytes = 0;           // of all tensors above, each once
+  std::shared_ptr<const void> storage;  // what the views point into: mapped files and device buffers
 };
 
 struct LoadedModel {

@@ -80,6 +80,7 @@ TEST_P(ThreadPoolTest, TwoThreadsNeverShareAThreadIndex) {
     pool.parallel_for(64, 1, [&](std::int64_t, std::int64_t, int thread) {
       std::atomic<int>& owner = owners[static_cast<std::size_t>(thread)];
       EXPECT_EQ(owner.fetch_add(1), 0);
+      for (volatile int busy = 0; busy < 500;) busy = busy + 1;  // so that the others are inside at the same time
       owner.fetch_sub(1);
     });
   }
@@ -88,12 +89,12 @@ TEST_P(ThreadPoolTest, TwoThreadsNeverShareAThreadIndex) {
 // Sleeping workers wake: with a body that only ends when two threads are inside, the region ends.
 TEST(ThreadPool, WakesSleepersWhenThereIsWork) {
   ThreadPool pool(2);
-  for (int region = 0; region < 20; ++region) {
+  for (int region = 0; region < 20 && !HasFailure(); ++region) {
     std::this_thread::sleep_for(std::chrono::milliseconds(region % 2 == 0 ? 5 : 0));
     std::atomic<int> arrived = 0;
     pool.parallel_for(2, 1, [&](std::int64_t, std::int64_t, int) {
       ++arrived;
-      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
       while (arrived < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
       EXPECT_EQ(arrived, 2);
     });

@@ -1,0 +1,115 @@
+// What one decode step costs the host: schedule, build_batch and commit over S running sequences, without any model.
+// Contexts are uniform between 128 and 2,048 tokens (68 pages of 16 on average); the prefix cache is on, so filled blocks are
+// hashed and published on the way. Prints microseconds per step, and one JSON line last.
+//
+//   scheduler_bench [steps per size = 400] [sliding groups beside the full one = 0]
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/batch_builder.h"
+#include "scheduler/scheduler.h"
+
+namespace {
+
+using namespace quire;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kBlockSize = 16;
+constexpr int kMinContext = 128;
+constexpr int kMaxContext = 2048;
+
+struct StepTimes {
+  std::vector<double> schedule_us;
+  std::vector<double> build_us;
+  std::vector<double> commit_us;
+  std::vector<double> total_us;
+};
+
+double microseconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double, std::micro>(to - from).count();
+}
+
+double percentile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  return values[std::min(values.size() - 1, static_cast<std::size_t>(share * static_cast<double>(values.size())))];
+}
+
+StepTimes measure(int num_sequences, int num_steps, int num_sliding) {
+  std::vector<KvGroupSpec> groups{{.window = 0}};
+  groups.resize(1 + static_cast<std::size_t>(num_sliding), {.window = 512});
+  const int blocks_per_sequence = (kMaxContext + num_steps) / kBlockSize + 2;
+  Scheduler scheduler({.block_size = kBlockSize,
+                       .num_blocks = 1 + num_sequences * blocks_per_sequence * (1 + num_sliding),
+                       .max_batched_tokens = 8192,
+                       .max_running = num_sequences,
+                       .max_context = 2 * kMaxContext + num_steps},
+                      groups);
+  std::mt19937 random(1);
+  for (int s = 0; s < num_sequences; ++s) {
+    const int length = std::uniform_int_distribution<int>(kMinContext, kMaxContext)(random);
+    SequenceSpec spec{.max_tokens = kMaxContext + num_steps};
+    for (int i = 0; i < length; ++i) spec.prompt.push_back(static_cast<TokenId>(random() % 50'000));
+    scheduler.submit(std::move(spec));
+  }
+
+  HostBatch batch;
+  std::vector<TokenId> sampled;
+  std::vector<SequenceEvent> events;
+  StepTimes times;
+  while (static_cast<int>(times.total_us.size()) < num_steps) {
+    const auto start = Clock::now();
+    const StepPlan& plan = scheduler.schedule(0);
+    const auto scheduled = Clock::now();
+    build_batch(plan, batch);
+    const auto built = Clock::now();
+    sampled.clear();
+    events.clear();
+    for (const LogitRow& logit : batch.logits) {
+      if (logit.samples) sampled.push_back(static_cast<TokenId>(random() % 50'000));
+    }
+    const bool is_decode_step = plan.num_decode == num_sequences;
+    const auto before_commit = Clock::now();
+    scheduler.commit(plan, sampled, events);
+    const auto committed = Clock::now();
+    if (!is_decode_step) continue;  // prompts are still being computed
+    times.schedule_us.push_back(microseconds(start, scheduled));
+    times.build_us.push_back(microseconds(scheduled, built));
+    times.commit_us.push_back(microseconds(before_commit, committed));
+    times.total_us.push_back(times.schedule_us.back() + times.build_us.back() + times.commit_us.back());
+  }
+  return times;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int num_steps = argc > 1 ? std::max(1, std::atoi(argv[1])) : 400;
+  const int num_sliding = argc > 2 ? std::max(0, std::atoi(argv[2])) : 0;
+  fmt::print("host microseconds per decode step, median of {} steps, {} sliding groups\n", num_steps, num_sliding);
+  fmt::print("{:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "sequences", "schedule", "build", "commit", "total", "p99");
+  std::string rows;
+  for (const int num_sequences : {1, 4, 16, 64, 256, 1024}) {
+    const StepTimes times = measure(num_sequences, num_steps, num_sliding);
+    const double schedule_us = percentile(times.schedule_us, 0.5);
+    const double build_us = percentile(times.build_us, 0.5);
+    const double commit_us = percentile(times.commit_us, 0.5);
+    const double total_us = percentile(times.total_us, 0.5);
+    const double p99_us = percentile(times.total_us, 0.99);
+    fmt::print("{:>10} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f}\n", num_sequences, schedule_us, build_us, commit_us,
+               total_us, p99_us);
+    rows += fmt::format(
+        R"({}{{"sequences":{},"schedule_us":{:.2f},"build_us":{:.2f},"commit_us":{:.2f},"total_us":{:.2f},"p99_us":{:.2f}}})",
+        rows.empty() ? "" : ",", num_sequences, schedule_us, build_us, commit_us, total_us, p99_us);
+  }
+  fmt::print(
+      R"({{"bench":"scheduler","steps":{},"block_size":{},"min_context":{},"max_context":{},"sliding_groups":{},"rows":[{}]}})"
+      "\n",
+      num_steps, kBlockSize, kMinContext, kMaxContext, num_sliding, rows);
+  return 0;
+}

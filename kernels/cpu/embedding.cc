@@ -1,0 +1,74 @@
+// Rows of the embedding table as floats. Dequantisation is d * q, or d * q + m in two rounded steps: docs/numerics.md.
+#include "kernels/cpu/variant.h"
+#include "kernels/cpu/weight_block.h"
+
+namespace quire::cpu::QUIRE_ISA {
+namespace {
+
+template <DType kType>
+void dequantize_row(const std::uint8_t* row, std::int64_t size, float scale, float* out) {
+  for (std::int64_t b = 0; b < size / kBlock; ++b, out += kBlock) {
+    WeightBlock w;
+    unpack_block<kType>(row, b, w);
+    for (int i = 0; i < kBlock; ++i) {
+      const float d = has_half_scales(kType) ? w.d * static_cast<float>(w.half_scale[i / 16]) : w.d;
+      float value = d * static_cast<float>(w.q[i]);
+      if constexpr (has_minimum(kType)) value = value + w.m;
+      out[i] = value * scale;
+    }
+  }
+}
+
+template <typename Element, float (*kWiden)(Element)>
+void widen_row(const std::uint8_t* row, std::int64_t size, float scale, float* out) {
+  for (std::int64_t i = 0; i < size; ++i) {
+    Element element;
+    __builtin_memcpy(&element, row + i * static_cast<std::int64_t>(sizeof element), sizeof element);
+    out[i] = kWiden(element) * scale;
+  }
+}
+
+float same(float f) { return f; }
+
+using RowFunction = void (*)(const std::uint8_t*, std::int64_t, float, float*);
+
+RowFunction row_function(DType type) {
+  switch (type) {
+    case DType::kQ4_0:
+      return dequantize_row<DType::kQ4_0>;
+    case DType::kQ4_1:
+      return dequantize_row<DType::kQ4_1>;
+    case DType::kQ5_0:
+      return dequantize_row<DType::kQ5_0>;
+    case DType::kQ5_1:
+      return dequantize_row<DType::kQ5_1>;
+    case DType::kQ8_0:
+      return dequantize_row<DType::kQ8_0>;
+    case DType::kQ4_K:
+      return dequantize_row<DType::kQ4_K>;
+    case DType::kQ5_K:
+      return dequantize_row<DType::kQ5_K>;
+    case DType::kQ6_K:
+      return dequantize_row<DType::kQ6_K>;
+    case DType::kF16:
+      return widen_row<std::uint16_t, f16_to_f32>;
+    case DType::kBF16:
+      return widen_row<std::uint16_t, bf16_to_f32>;
+    default:
+      return widen_row<float, same>;
+  }
+}
+
+}  // namespace
+
+void embed(const EmbedArgs& args, ThreadPool& pool) {
+  const RowFunction row = row_function(args.table.dtype);
+  const std::int32_t* ids = args.token_ids.as<const std::int32_t>();
+  pool.parallel_for(args.out.shape[0], 16, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      row(args.table.row_as<const std::uint8_t>(ids[t]), args.table.shape[1], args.scale, args.out.row_as<float>(t));
+    }
+  });
+}
+
+}  // namespace quire::cpu::QUIRE_ISA

@@ -1,0 +1,78 @@
+// Cuts a call into tiles of eight rows of weights by up to kTileRows rows of activations, which threads take in any order.
+#include "kernels/cpu/matmul_tile.h"
+#include "kernels/cpu/quantize.h"
+#include "kernels/cpu/variant.h"
+
+namespace quire::cpu::QUIRE_ISA {
+namespace {
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+constexpr std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+
+// Pieces for each thread, so that one that is held up by foreign load leaves its share to the others.
+constexpr std::int64_t kPiecesPerThread = 8;
+
+std::int64_t grain_of(std::int64_t count, const ThreadPool& pool) {
+  return ceil_div(count, pool.num_threads() * kPiecesPerThread);
+}
+
+std::int64_t num_groups(const Projection& p) { return ceil_div(p.weight.shape[0], kTileWeights); }
+
+void quantize_rows(const TensorView& x, ActivationBlock* blocks, ThreadPool& pool) {
+  const std::int64_t num_blocks = x.shape[1] / kBlock;
+  const auto quantize = [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t r = begin; r < end; ++r) quantize_row(x.row_as<const float>(r), num_blocks, blocks + r * num_blocks);
+  };
+  if (x.shape[0] <= 4) return quantize(0, x.shape[0], 0);  // waking the threads would take longer
+  pool.parallel_for(x.shape[0], grain_of(x.shape[0], pool), quantize);
+}
+
+// The tile of group `group` of the projection and of rows [row, row + num_rows).
+void multiply_tile(const MatmulArgs& args, const Projection& p, std::int64_t group, std::int64_t row, std::int64_t num_rows,
+                   const ActivationBlock* blocks) {
+  const std::int64_t first = group * kTileWeights;
+  Tile tile;
+  tile.weights = p.weight.row_as<const std::uint8_t>(first);
+  tile.weight_stride = row_bytes(p.weight.dtype, p.weight.outer_stride);
+  tile.num_weights = static_cast<int>(smaller(kTileWeights, p.weight.shape[0] - first));
+  tile.inner = args.x.shape[1];
+  tile.num_rows = static_cast<int>(num_rows);
+  tile.bias = p.bias.data == nullptr ? nullptr : p.bias.as<const float>() + first;
+  tile.out = p.out.row_as<float>(row) + first;
+  tile.out_stride = p.out.outer_stride;
+  if (is_quantized(p.weight.dtype)) {
+    tile.blocks = blocks + row * (tile.inner / kBlock);
+    multiply_quantized(p.weight.dtype, tile);
+  } else {
+    tile.x = args.x.row_as<const float>(row);
+    tile.x_stride = args.x.outer_stride;
+    multiply_float(p.weight.dtype, tile);
+  }
+}
+
+}  // namespace
+
+void matmul(const MatmulArgs& args, ThreadPool& pool, void* scratch) {
+  auto* const blocks = static_cast<ActivationBlock*>(scratch);
+  std::int64_t groups = 0;  // of all projections, one after the other: one region for all
+  bool any_quantized = false;
+  for (int i = 0; i < args.num_projections; ++i) {
+    groups += num_groups(args.projections[i]);
+    any_quantized |= is_quantized(args.projections[i].weight.dtype);
+  }
+  if (any_quantized) quantize_rows(args.x, blocks, pool);
+
+  const std::int64_t rows = args.x.shape[0];
+  const std::int64_t tiles = groups * ceil_div(rows, kTileRows);
+  pool.parallel_for(tiles, grain_of(tiles, pool), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t tile = begin; tile < end; ++tile) {
+      const std::int64_t row = tile / groups * kTileRows;  // neighbours share the rows of activations, and stream the weights
+      std::int64_t group = tile % groups;
+      const Projection* p = args.projections;
+      for (; group >= num_groups(*p); ++p) group -= num_groups(*p);
+      multiply_tile(args, *p, group, row, smaller(kTileRows, rows - row), blocks);
+    }
+  });
+}
+
+}  // namespace quire::cpu::QUIRE_ISA

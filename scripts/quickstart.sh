@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# From a bare Debian 12 to an answer of a real model: packages, model (98 MB), build, question.
+#   scripts/quickstart.sh ["question"]
+# A second run repeats only the question. Nothing outside this folder changes, save for the Debian packages.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+question="${1:-What is the capital of France?}"
+
+# Runs a command quietly and shows its output only if it fails.
+quietly() {
+  local log=build/quickstart.log
+  if ! "$@" > "$log" 2>&1; then
+    tail -n 40 "$log" >&2
+    echo "quickstart: '$*' failed; the end of $log is above" >&2
+    return 1
+  fi
+}
+
+mkdir -p build
+echo "[1/4] Packages: the compiler and the libraries of scripts/packages.txt (about a minute on a bare machine)"
+scripts/install_packages.sh build
+echo "[2/4] Model: SmolLM2 135M Instruct, 4 bits, 98 MB"
+model="$(scripts/fetch_model.sh smollm2 | tail -n 1)"
+echo "[3/4] Build: the library and examples/chat, Release (a few minutes the first time)"
+quietly cmake --preset release
+quietly cmake --build --preset release --target chat
+echo "[4/4] Question: $question"
+echo
+build/examples/chat --model "$model" --temperature 0 --once "$question"

@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# Builds and runs every test: scripts/test.sh [stage...], by default all of
+#   packages  what scripts/packages.txt lists            models  the two real models, into models/
+#   format    clang-format has nothing to change         dev     optimised build, warnings are errors; the whole suite
+#   asan      AddressSanitizer and UBSan                 tsan    ThreadSanitizer
+#   fuzz      every fuzz target for QUIRE_FUZZ_SECONDS (30) seconds
+# and, only on request, tidy (clang-tidy over src/ and kernels/, minutes). The sanitizer stages leave out the tests labelled
+# model, oracle, consumer and long. Every stage runs, whatever came before; the exit status is 1 if anything failed, and the last
+# line counts the tests of all stages, a stage without tests of its own as one.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+all_stages=(packages models format dev asan tsan fuzz)
+passed=0
+failed=0
+skipped=0
+failures=()
+
+if command -v ccache > /dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+fi
+export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1}"
+export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
+
+# check NAME COMMAND...: one thing that passes or fails.
+check() {
+  local name="$1"
+  shift
+  if "$@"; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    failures+=("$name")
+  fi
+}
+
+# Adds the counts of a ctest run to ours. Fails if there is no summary.
+count_ctest() {
+  local log="$1" summary not_run
+  summary="$(grep -E '^[0-9]+% tests passed, [0-9]+ tests failed out of [0-9]+' "$log")" || return 1
+  [[ "$summary" =~ passed,\ ([0-9]+)\ tests\ failed\ out\ of\ ([0-9]+) ]]
+  not_run="$(grep -cE '^[[:space:]]*[0-9]+ - .* \((Skipped|Disabled)\)$' "$log")"
+  failed=$((failed + BASH_REMATCH[1]))
+  skipped=$((skipped + not_run))
+  passed=$((passed + BASH_REMATCH[2] - BASH_REMATCH[1] - not_run))
+}
+
+# Builds a preset and runs its tests.
+build_and_test() {
+  local preset="$1" log="build-$1/ctest.log"
+  if ! { cmake --preset "$preset" > /dev/null && cmake --build --preset "$preset" -- -k 0; }; then
+    check "$preset: build" false
+    return
+  fi
+  ctest --preset "$preset" 2>&1 | tee "$log"
+  local status="${PIPESTATUS[0]}"
+  if ! count_ctest "$log"; then
+    check "$preset: ctest gave no summary" false
+  elif ((status != 0)); then
+    failures+=("$preset: ctest")
+  fi
+}
+
+format_check() {
+  local sources wrong
+  mapfile -t sources < <(git ls-files '*.h' '*.cc' '*.cu' '*.cuh')
+  ((${#sources[@]} > 0)) || return 1
+  clang-format --dry-run -Werror "${sources[@]}" 2> build-format.log && return
+  echo "clang-format would change (run clang-format -i on them):"
+  grep -oE '^[^: ]+:[0-9]+' build-format.log | cut -d : -f 1 | sort | uniq -c
+  return 1
+}
+
+# One target, from its corpus; what it finds stays in build-fuzz/found/. Writes its exit status beside it.
+fuzz_one() {
+  local target="$1" name found folders
+  name="$(basename "$target")"
+  found="build-fuzz/found/$name"
+  mkdir -p "$found"
+  folders=("$found")
+  [[ -d "tests/fuzz/corpus/$name" ]] && folders+=("tests/fuzz/corpus/$name")
+  "$target" -max_total_time="${QUIRE_FUZZ_SECONDS:-30}" -rss_limit_mb=2048 -timeout=10 -verbosity=0 \
+    -artifact_prefix="$found/" "${folders[@]}" > "$found.log" 2>&1
+  echo $? > "$found.status"
+  echo "Fuzzed $name"
+}
+export -f fuzz_one
+
+fuzz() {
+  if ! { cmake --preset fuzz > /dev/null && cmake --build --preset fuzz; }; then
+    check "fuzz: build" false
+    return
+  fi
+  local targets target found
+  mapfile -t targets < <(find build-fuzz/tests/fuzz -maxdepth 1 -name '*_fuzz' -type f -executable | sort)
+  if ((${#targets[@]} == 0)); then
+    check "fuzz: no target found" false
+    return
+  fi
+  printf '%s\n' "${targets[@]}" | xargs -P 2 -I '{}' bash -c 'fuzz_one "$1"' _ '{}'
+  for target in "${targets[@]}"; do
+    found="build-fuzz/found/$(basename "$target")"
+    [[ "$(cat "$found.status")" == 0 ]] || tail -n 40 "$found.log"
+    check "fuzz: $(basename "$target")" [ "$(cat "$found.status")" = 0 ]
+  done
+}
+
+tidy() {
+  cmake --preset dev > /dev/null && git ls-files 'src/*.cc' 'kernels/*.cc' |
+    xargs --no-run-if-empty -P 2 -n 4 clang-tidy -p build-dev --quiet
+}
+
+run_stage() {
+  case "$1" in
+    packages) check packages scripts/install_packages.sh test ;;
+    models)
+      check "model smollm2" scripts/fetch_model.sh smollm2
+      check "model gemma3" scripts/fetch_model.sh gemma3
+      ;;
+    format) check format format_check ;;
+    dev | asan | tsan) build_and_test "$1" ;;
+    fuzz) fuzz ;;
+    tidy) check tidy tidy ;;
+    *)
+      echo "unknown stage '$1'; stages: ${all_stages[*]} tidy" >&2
+      exit 2
+      ;;
+  esac
+}
+
+(($# > 0)) || set -- "${all_stages[@]}"
+for stage in "$@"; do
+  echo "== $stage"
+  SECONDS=0
+  run_stage "$stage"
+  echo "== $stage: ${SECONDS} s"
+done
+
+for failure in "${failures[@]}"; do
+  echo "FAILED $failure"
+done
+summary="$passed passed, $failed failed"
+((skipped > 0)) && summary+=", $skipped skipped"
+echo "$summary"
+((${#failures[@]} == 0 && failed == 0))

@@ -1,0 +1,248 @@
+// The life of a step. Stages 2 and 7 alone change a Sequence or the allocator; 1, 2, 3 and 7 need no device.
+//
+//   # | stage    | call                     | in                          | out                          | where
+//   1 | submit   | Engine::submit           | Request                     | Sequence, waiting            | host
+//   2 | schedule | Scheduler::schedule      | sequences, blocks, budget   | StepPlan; page tables grown  | host
+//   3 | build    | build_batch              | StepPlan                    | host arrays                  | host
+//   4 | upload   | BatchUploader::upload    | host arrays                 | Batch                        | host to device
+//   5 | forward  | Decoder::forward, logits | Batch, KvPool               | logits [R, V]                | device
+//   6 | sample   | Backend::sample          | logits, per-row parameters  | R tokens                     | the one wait
+//   7 | commit   | Scheduler::commit        | StepPlan, tokens            | SequenceEvents               | host
+//   8 | deliver  | return of step()         | SequenceEvents              | TokenEvents                  | host
+#include "engine/engine_impl.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/check.h"
+#include "core/log.h"
+
+namespace quire {
+namespace {
+
+std::int64_t now_us() {
+  using std::chrono::duration_cast, std::chrono::microseconds, std::chrono::steady_clock;
+  return duration_cast<microseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+// ---- 1: submit
+
+RequestId Engine::Impl::submit(Request request) {
+  check(request);
+  const SamplingParams& sampling = request.sampling;
+  const RequestId id = next_request_id_++;
+  const std::uint64_t seed = sampling.seed ? *sampling.seed : seed_source_();
+  const SequenceId first = scheduler_.submit(sequence_spec(request));
+  auto record = std::make_unique<RequestRecord>(id, std::move(request), tokenizer_, end_ids_, seed, num_samplable());
+  for (std::size_t i = 0; i < record->choices().size(); ++i) {
+    record->choices()[i].sequence = first + i;
+    choice_of_.emplace(first + i, ChoiceRef{record.get(), static_cast<int>(i)});
+  }
+  records_.emplace(id, std::move(record));
+  return id;
+}
+
+void Engine::Impl::check(const Request& request) const {
+  if (failed_) fail(ErrorCode::kUnavailable, "the engine's device has failed; it accepts no more requests");
+  if (draining_) fail(ErrorCode::kUnavailable, "the engine is draining and accepts no more requests");
+  if (request.prompt.empty()) fail(ErrorCode::kInvalidArgument, "prompt is empty");
+  for (std::size_t i = 0; i < request.prompt.size(); ++i) {
+    const TokenId token = request.prompt[i];
+    if (token < 0 || token >= model_.config.vocab_size) {
+      fail(ErrorCode::kInvalidArgument, "prompt[{}] is token {}, outside the vocabulary [0, {})", i, token,
+           model_.config.vocab_size);
+    }
+  }
+  if (request.timeout_us && *request.timeout_us < 0) {
+    fail(ErrorCode::kInvalidArgument, "timeout_us is {}, below 0", *request.timeout_us);
+  }
+  validate_sampling(request.sampling, model_.config.vocab_size);
+  TextStream(tokenizer_, request.sampling.stop);  // refuses stop strings that cannot be matched
+  scheduler_.check_submit(sequence_spec(request));
+}
+
+SequenceSpec Engine::Impl::sequence_spec(const Request& request) const {
+  const SamplingParams& sampling = request.sampling;
+  SequenceSpec spec;
+  spec.prompt = request.prompt;
+  spec.max_tokens = sampling.max_tokens;
+  spec.num_choices = std::max(sampling.n, sampling.best_of);
+  spec.stop_token_ids = sampling.stop_token_ids;
+  if (!sampling.ignore_eos) {
+    spec.stop_token_ids.insert(spec.stop_token_ids.end(), end_ids_.begin(), end_ids_.end());
+  }
+  std::sort(spec.stop_token_ids.begin(), spec.stop_token_ids.end());
+  spec.priority = request.priority;
+  spec.salt = request.cache_salt;
+  spec.prompt_logprobs = sampling.prompt_logprobs.has_value();
+  spec.use_prefix_cache = !spec.prompt_logprobs;
+  if (request.timeout_us) spec.deadline_us = now_us() + *request.timeout_us;
+  return spec;
+}
+
+// ---- 2 to 8: step
+
+std::vector<TokenEvent> Engine::Impl::step() {
+  std::vector<TokenEvent> events;
+  if (failed_) {
+    end_all_with_error(events);
+    return events;
+  }
+  try {
+    const StepPlan& plan = scheduler_.schedule(now_us());
+    sampled_.clear();
+    if (!plan.entries.empty()) {
+      compute(plan);
+      ++num_steps_;
+    }
+    sequence_events_.clear();
+    scheduler_.commit(plan, sampled_, sequence_events_);
+  } catch (const std::exception& error) {
+    // The step may be half done on the device and in the books: nothing computed from here could be trusted.
+    failed_ = true;
+    failure_ = error.what();
+    throw;
+  }
+  deliver(events);
+  return events;
+}
+
+void Engine::Impl::compute(const StepPlan& plan) {
+  build_batch(plan, host_batch_);
+  block_pairs_.clear();
+  for (const BlockCopy& copy : plan.copies) block_pairs_.push_back({copy.from, copy.to});
+  pool_.copy_blocks(block_pairs_);
+  decoder_.forward(uploader_.upload(host_batch_));
+  sample(plan);
+}
+
+// Logits are made and sampled for a bounded number of rows at a time: a row takes V floats.
+void Engine::Impl::sample(const StepPlan& plan) {
+  const std::span<const std::int32_t> rows = host_batch_.logit_rows;
+  const std::size_t num_rows = rows.size();
+  results_.resize(num_rows);
+  const auto chunk = static_cast<std::size_t>(decoder_.max_logit_rows());
+  for (std::size_t begin = 0; begin < num_rows; begin += chunk) {
+    const std::size_t count = std::min(chunk, num_rows - begin);
+    sample_rows_.clear();
+    for (std::size_t i = begin; i < begin + count; ++i) {
+      const LogitRow& row = host_batch_.logits[i];
+      sample_rows_.push_back(sample_row(*plan.entries[static_cast<std::size_t>(row.entry)].sequence, row));
+    }
+    const TensorView logits = decoder_.logits(uploader_.upload_rows(rows.subspan(begin, count)));
+    backend_->sample({.logits = logits, .rows = sample_rows_.data(), .results = results_.data() + begin});
+  }
+  for (std::size_t i = 0; i < num_rows; ++i) take_result(plan, i);
+}
+
+SampleRow Engine::Impl::sample_row(const Sequence& sequence, const LogitRow& row) {
+  const ChoiceRef ref = choice_of_.at(sequence.id());
+  const SamplingParams& sampling = ref.record->request().sampling;
+  if (!row.samples) {
+    SampleRow prompt_row;
+    prompt_row.draw = false;
+    prompt_row.target = ref.record->request().prompt[static_cast<std::size_t>(row.target_position)];
+    prompt_row.logprob = true;
+    prompt_row.num_top = *sampling.prompt_logprobs;
+    return prompt_row;
+  }
+  RequestRecord::Choice& choice = ref.record->choices()[static_cast<std::size_t>(ref.choice)];
+  try {
+    return choice.sampler->next_row();
+  } catch (const std::exception& error) {
+    choice.error = fmt::format("token_mask threw: {}", error.what());
+  } catch (...) {
+    choice.error = "token_mask threw";
+  }
+  return SampleRow{};  // its result is thrown away
+}
+
+void Engine::Impl::take_result(const StepPlan& plan, std::size_t index) {
+  const LogitRow& row = host_batch_.logits[index];
+  const ChoiceRef ref = choice_of_.at(plan.entries[static_cast<std::size_t>(row.entry)].sequence->id());
+  const SampleResult& result = results_[index];
+  if (!row.samples) {
+    ref.record->set_prompt_logprobs(row.target_position, result);
+    return;
+  }
+  RequestRecord::Choice& choice = ref.record->choices()[static_cast<std::size_t>(ref.choice)];
+  if (choice.error.empty() && !result.ok) {
+    choice.error = "no token can be sampled: every token is masked, or the logits hold a NaN";
+  }
+  choice.result = result;
+  sampled_.push_back(choice.error.empty() ? result.token : -1);
+}
+
+void Engine::Impl::deliver(std::vector<TokenEvent>& events) {
+  for (const SequenceEvent& event : sequence_events_) {
+    const auto found = choice_of_.find(event.id);
+    if (found == choice_of_.end()) continue;  // it ended by a stop string, in the step before
+    const ChoiceRef ref = found->second;
+    RequestRecord& record = *ref.record;
+    const bool stopped = record.add(ref.choice, event, events);
+    if (stopped) scheduler_.finish(event.id, FinishReason::kStop);
+    if (stopped || event.finish_reason != FinishReason::kNone) choice_of_.erase(event.id);
+    if (record.finished()) records_.erase(record.id());
+  }
+}
+
+void Engine::Impl::end_all_with_error(std::vector<TokenEvent>& events) {
+  for (const auto& [id, record] : records_) record->fail(failure_, events);
+  records_.clear();
+  choice_of_.clear();
+}
+
+// ---- the rest
+
+bool Engine::Impl::cancel(RequestId id) {
+  const auto found = records_.find(id);
+  if (found == records_.end()) return false;
+  for (const RequestRecord::Choice& choice : found->second->choices()) {
+    if (!choice.finished) scheduler_.finish(choice.sequence, FinishReason::kCancelled);
+  }
+  return true;
+}
+
+EngineStats Engine::Impl::stats() const {
+  const SchedulerStats scheduler = scheduler_.stats();
+  EngineStats stats;
+  stats.num_waiting = scheduler.num_waiting;
+  stats.num_running = scheduler.num_running;
+  stats.total_blocks = scheduler.total_blocks;
+  stats.free_blocks = scheduler.free_blocks;
+  stats.cached_blocks = scheduler.cached_blocks;
+  stats.held_blocks = scheduler.held_blocks;
+  stats.held_token_slots = scheduler.held_token_slots;
+  stats.written_token_slots = scheduler.written_token_slots;
+  stats.num_steps = num_steps_;
+  stats.num_preemptions = scheduler.num_preemptions;
+  stats.prefill_tokens = scheduler.prefill_tokens;
+  stats.generated_tokens = scheduler.generated_tokens;
+  stats.cached_tokens = scheduler.cached_tokens;
+  stats.kv_bytes = pool_.num_bytes();
+  stats.weight_bytes = model_.weights.num_bytes;
+  stats.cpu_isa = backend_->isa();
+  return stats;
+}
+
+Engine::Engine(const std::string& model_path, const EngineOptions& options)
+    : impl_(std::make_unique<Impl>(model_path, options)) {}
+Engine::~Engine() = default;
+Engine::Engine(Engine&&) noexcept = default;
+Engine& Engine::operator=(Engine&&) noexcept = default;
+
+RequestId Engine::submit(Request request) { return impl_->submit(std::move(request)); }
+void Engine::check(const Request& request) const { impl_->check(request); }
+std::vector<TokenEvent> Engine::step() { return impl_->step(); }
+bool Engine::cancel(RequestId id) { return impl_->cancel(id); }
+void Engine::drain() { impl_->drain(); }
+bool Engine::has_work() const { return impl_->has_work(); }
+EngineStats Engine::stats() const { return impl_->stats(); }
+const Tokenizer& Engine::tokenizer() const { return impl_->tokenizer(); }
+int Engine::max_context() const { return impl_->options().max_context; }
+int Engine::vocab_size() const { return impl_->vocab_size(); }
+const EngineOptions& Engine::options() const { return impl_->options(); }
+
+}  // namespace quire

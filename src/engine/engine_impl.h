@@ -1,0 +1,84 @@
+// Engine::Impl: the bridge between the two towers. Owns one of everything; see the table in engine.cc.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <random>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/backend.h"
+#include "engine/batch_builder.h"
+#include "engine/request_record.h"
+#include "engine/upload.h"
+#include "model/decoder.h"
+#include "model/kv_pool.h"
+#include "model/weights.h"
+#include "quire/engine.h"
+#include "scheduler/scheduler.h"
+
+namespace quire {
+
+class Engine::Impl {
+ public:
+  Impl(const std::string& model_path, const EngineOptions& options);
+
+  RequestId submit(Request request);
+  void check(const Request& request) const;  // reads what never changes, and atomics
+  std::vector<TokenEvent> step();
+  bool cancel(RequestId id);
+  void drain() { draining_ = true; }
+  bool has_work() const { return !records_.empty(); }
+  EngineStats stats() const;
+
+  const Tokenizer& tokenizer() const { return tokenizer_; }
+  int vocab_size() const { return model_.config.vocab_size; }
+  const EngineOptions& options() const { return options_; }
+
+ private:
+  struct ChoiceRef {
+    RequestRecord* record = nullptr;
+    int choice = 0;
+  };
+
+  // Ids below can be sampled: logits may be padded beyond the vocabulary.
+  int num_samplable() const { return std::min(tokenizer_.vocab_size(), model_.config.vocab_size); }
+  SequenceSpec sequence_spec(const Request& request) const;
+  void compute(const StepPlan& plan);
+  void sample(const StepPlan& plan);
+  SampleRow sample_row(const Sequence& sequence, const LogitRow& row);
+  void take_result(const StepPlan& plan, std::size_t index);
+  void deliver(std::vector<TokenEvent>& events);
+  void end_all_with_error(std::vector<TokenEvent>& events);
+
+  // In the order of construction: each may refer to those before.
+  std::unique_ptr<Backend> backend_;
+  LoadedModel model_;
+  Tokenizer tokenizer_;
+  std::vector<TokenId> end_ids_;  // that end a generation, of tokenizer and model configuration; ascending
+  EngineOptions options_;         // with defaults worked in
+  KvPool pool_;
+  Decoder decoder_;
+  Scheduler scheduler_;
+  BatchUploader uploader_;
+
+  std::unordered_map<RequestId, std::unique_ptr<RequestRecord>> records_;  // open requests
+  std::unordered_map<SequenceId, ChoiceRef> choice_of_;                    // their unfinished choices
+  RequestId next_request_id_ = 1;
+  std::mt19937_64 seed_source_{std::random_device{}()};  // seeds of requests that bring none
+  std::int64_t num_steps_ = 0;
+  std::atomic<bool> draining_ = false;
+  std::atomic<bool> failed_ = false;
+  std::string failure_;
+
+  // Of one step, kept to reuse their memory.
+  HostBatch host_batch_;
+  std::vector<BlockPair> block_pairs_;
+  std::vector<SampleRow> sample_rows_;
+  std::vector<SampleResult> results_;  // one per logit row
+  std::vector<TokenId> sampled_;       // one per entry that samples; -1: failed
+  std::vector<SequenceEvent> sequence_events_;
+};
+
+}  // namespace quire

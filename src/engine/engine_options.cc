@@ -1,0 +1,119 @@
+// Making an engine: options checked and completed, then every part built in order.
+#include <algorithm>
+
+#include "core/check.h"
+#include "engine/engine_impl.h"
+
+namespace quire {
+namespace {
+
+constexpr std::int64_t kLeastKvBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kMostLogitBytes = std::int64_t{64} << 20;
+constexpr int kMostLogitRows = 64;
+constexpr int kMostBatchedTokens = 1 << 16;
+constexpr int kMostRunning = 1 << 16;
+
+void check_option(const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
+  if (value < low || value > high) {
+    fail(ErrorCode::kInvalidArgument, "EngineOptions::{} is {}, outside [{}, {}]", name, value, low, high);
+  }
+}
+
+DType kv_dtype(KvType type) {
+  switch (type) {
+    case KvType::kF16:
+      return DType::kF16;
+    case KvType::kBF16:
+      return DType::kBF16;
+    case KvType::kF32:
+      return DType::kF32;
+  }
+  fail(ErrorCode::kInvalidArgument, "EngineOptions::kv_type is {}, no KvType", static_cast<int>(type));
+}
+
+// Blocks, the reserved block 0 included.
+std::int64_t choose_num_blocks(const EngineOptions& options, const ModelConfig& config, const Backend& backend) {
+  const std::int64_t block_bytes = KvPool::bytes_per_block(config, kv_dtype(options.kv_type), options.block_size);
+  if (options.num_blocks > 0) return options.num_blocks;
+  std::int64_t bytes = options.kv_cache_bytes;
+  if (bytes == 0) {
+    const std::int64_t blocks =
+        1 + KvPool::blocks_for_sequence(config, options.block_size, options.max_context, options.max_batched_tokens);
+    const auto half_free = static_cast<std::int64_t>(backend.free_bytes() / 2);
+    bytes = std::min(std::max(blocks * block_bytes, kLeastKvBytes), half_free);
+  }
+  return bytes / block_bytes;
+}
+
+EngineOptions complete(EngineOptions options, const ModelConfig& config, const Backend& backend) {
+  constexpr int kBlockSizes[] = {8, 16, 32, 64, 128, 256};
+  if (std::find(std::begin(kBlockSizes), std::end(kBlockSizes), options.block_size) == std::end(kBlockSizes)) {
+    fail(ErrorCode::kInvalidArgument, "EngineOptions::block_size is {}, none of 8, 16, 32, 64, 128, 256", options.block_size);
+  }
+  check_option("max_context", options.max_context, 0, config.max_context);
+  check_option("max_batched_tokens", options.max_batched_tokens, 1, kMostBatchedTokens);
+  check_option("max_running", options.max_running, 1, kMostRunning);
+  check_option("kv_cache_bytes", options.kv_cache_bytes, 0, std::int64_t{1} << 60);
+  check_option("num_blocks", options.num_blocks, 0, std::numeric_limits<std::int32_t>::max());
+  if (options.max_context == 0) options.max_context = config.max_context;
+  options.num_blocks = choose_num_blocks(options, config, backend);
+  const auto groups = static_cast<std::int64_t>(kv_group_layouts(config).size());
+  const char* source = options.kv_cache_bytes > 0 ? "kv_cache_bytes" : "num_blocks";
+  if (options.num_blocks < groups + 1) {
+    fail(ErrorCode::kInvalidArgument, "EngineOptions::{} gives {} KV blocks; this model needs at least {}", source,
+         options.num_blocks, groups + 1);
+  }
+  check_option(source, options.num_blocks, 1, std::numeric_limits<std::int32_t>::max());
+  options.kv_cache_bytes = options.num_blocks * KvPool::bytes_per_block(config, kv_dtype(options.kv_type), options.block_size);
+  return options;
+}
+
+std::unique_ptr<Backend> make_backend(const EngineOptions& options) {
+  check_option("num_threads", options.num_threads, 0, 1024);
+  return create_backend(options.device, {.num_threads = options.num_threads});
+}
+
+SchedulerOptions scheduler_options(const EngineOptions& options) {
+  SchedulerOptions out;
+  out.num_blocks = static_cast<int>(options.num_blocks);
+  out.block_size = options.block_size;
+  out.max_batched_tokens = options.max_batched_tokens;
+  out.max_running = options.max_running;
+  out.max_context = options.max_context;
+  out.prefix_cache = options.prefix_cache;
+  return out;
+}
+
+std::vector<KvGroupSpec> group_specs(const KvPool& pool) {
+  std::vector<KvGroupSpec> specs;
+  for (const KvGroupLayout& group : pool.groups()) specs.push_back({.window = group.window});
+  return specs;
+}
+
+std::vector<TokenId> all_end_ids(const Tokenizer& tokenizer, const ModelConfig& config) {
+  std::vector<TokenId> ids(tokenizer.end_ids().begin(), tokenizer.end_ids().end());
+  ids.insert(ids.end(), config.end_token_ids.begin(), config.end_token_ids.end());
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+int logit_rows(const ModelConfig& config) {
+  const std::int64_t row = std::int64_t{config.vocab_size} * 4;
+  return static_cast<int>(std::clamp<std::int64_t>(kMostLogitBytes / row, 1, kMostLogitRows));
+}
+
+}  // namespace
+
+Engine::Impl::Impl(const std::string& model_path, const EngineOptions& options)
+    : backend_(make_backend(options)),
+      model_(load_model(model_path, *backend_)),
+      tokenizer_(load_tokenizer(model_path)),
+      end_ids_(all_end_ids(tokenizer_, model_.config)),
+      options_(complete(options, model_.config, *backend_)),
+      pool_(*backend_, model_.config, kv_dtype(options_.kv_type), options_.block_size, options_.num_blocks),
+      decoder_(model_.config, model_.weights, *backend_, pool_, options_.max_batched_tokens, logit_rows(model_.config)),
+      scheduler_(scheduler_options(options_), group_specs(pool_)),
+      uploader_(*backend_) {}
+
+}  // namespace quire

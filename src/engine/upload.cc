@@ -1,0 +1,69 @@
+#include "engine/upload.h"
+
+#include <cstring>
+
+#include "core/math.h"
+
+namespace quire {
+namespace {
+
+constexpr std::size_t kAlignment = 64;  // bytes, of each array in the buffer
+
+template <typename T>
+TensorView view_of(std::span<const T> values) {
+  constexpr DType kType = sizeof(T) == 8 ? DType::kI64 : DType::kI32;
+  // Ops only read these arrays; TensorView has no const twin.
+  return TensorView(const_cast<T*>(values.data()), kType, {static_cast<std::int64_t>(values.size())});
+}
+
+DeviceBuffer& grown(Backend& backend, DeviceBuffer& buffer, std::size_t bytes) {
+  if (buffer.bytes() < bytes) buffer = backend.allocate(bytes + bytes / 2);
+  return buffer;
+}
+
+}  // namespace
+
+Batch BatchUploader::upload(const HostBatch& host) {
+  Batch batch;
+  batch.num_tokens = static_cast<int>(host.token_ids.size());
+  batch.num_sequences = static_cast<int>(host.kv_lens.size());
+  batch.num_decode = host.num_decode;
+  batch.groups.resize(host.groups.size());
+  batch.token_ids = view_of<std::int32_t>(host.token_ids);
+  batch.positions = view_of<std::int32_t>(host.positions);
+  batch.q_indptr = view_of<std::int32_t>(host.q_indptr);
+  batch.kv_lens = view_of<std::int32_t>(host.kv_lens);
+  std::vector<TensorView*> views = {&batch.token_ids, &batch.positions, &batch.q_indptr, &batch.kv_lens};
+  for (std::size_t g = 0; g < host.groups.size(); ++g) {
+    BatchGroup& group = batch.groups[g];
+    group.slots = view_of<std::int64_t>(host.groups[g].slots);
+    group.page_indptr = view_of<std::int32_t>(host.groups[g].page_indptr);
+    group.page_indices = view_of<std::int32_t>(host.groups[g].page_indices);
+    views.insert(views.end(), {&group.slots, &group.page_indptr, &group.page_indices});
+  }
+  if (backend_.reads_host_memory()) return batch;
+
+  std::size_t bytes = 0;
+  for (const TensorView* view : views) bytes += round_up(static_cast<std::size_t>(view->num_bytes()), kAlignment);
+  staging_.resize(bytes);
+  auto* device = static_cast<std::byte*>(grown(backend_, device_, bytes).data());
+  std::size_t offset = 0;
+  for (TensorView* view : views) {
+    std::memcpy(staging_.data() + offset, view->data, static_cast<std::size_t>(view->num_bytes()));
+    view->data = device + offset;
+    offset += round_up(static_cast<std::size_t>(view->num_bytes()), kAlignment);
+  }
+  backend_.upload(device, staging_.data(), bytes);
+  return batch;
+}
+
+TensorView BatchUploader::upload_rows(std::span<const std::int32_t> rows) {
+  TensorView view = view_of<std::int32_t>(rows);
+  if (backend_.reads_host_memory()) return view;
+  grown(backend_, rows_, rows.size_bytes());
+  backend_.upload(rows_.data(), rows.data(), rows.size_bytes());
+  view.data = rows_.data();
+  return view;
+}
+
+}  // namespace quire

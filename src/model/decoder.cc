@@ -1,0 +1,169 @@
+// The order of operations, for every family (pre-norm transformer; the starred ones only where the tensor exists):
+//
+//   residual = embedding_scale * embedding[token]
+//   for each layer:
+//     normed   = rms_norm(residual) ; q, k, v = normed W^T (+ bias*) ; q, k = rms_norm*(q), rms_norm*(k) per head ; rope(q),
+//     rope(k) append k, v to the pages ; attended = attention(q, pages) residual += post_attention_norm*(attended Wo^T (+ bias*))
+//     normed   = rms_norm(residual) ; residual += post_mlp_norm*((act(normed Wg^T) * (normed Wu^T)) Wd^T)
+//   logits = softcap*(rms_norm(residual) Whead^T)
+#include "model/decoder.h"
+
+namespace quire {
+namespace {
+
+DeviceBuffer upload_frequencies(Backend& backend, const ModelConfig& config, TensorView& full, TensorView& sliding) {
+  std::vector<float> all = config.rope_full.inv_freq;
+  all.insert(all.end(), config.rope_sliding.inv_freq.begin(), config.rope_sliding.inv_freq.end());
+  DeviceBuffer memory = backend.allocate(all.size() * sizeof(float));
+  backend.upload(memory.data(), all.data(), all.size() * sizeof(float));
+  const auto full_size = static_cast<std::int64_t>(config.rope_full.inv_freq.size());
+  full = TensorView(memory.data(), DType::kF32, {full_size});
+  sliding = TensorView(static_cast<float*>(memory.data()) + full_size, DType::kF32,
+                       {static_cast<std::int64_t>(config.rope_sliding.inv_freq.size())});
+  return memory;
+}
+
+}  // namespace
+
+Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& backend, KvPool& pool, int max_tokens,
+                 int max_logit_rows)
+    : config_(config),
+      weights_(weights),
+      backend_(backend),
+      pool_(pool),
+      activations_(backend, config, max_tokens, max_logit_rows),
+      inv_freq_memory_(upload_frequencies(backend, config, inv_freq_full_, inv_freq_sliding_)) {}
+
+void Decoder::forward(const Batch& batch) {
+  Activations& a = activations_;
+  QUIRE_CHECK_MSG(batch.num_tokens >= 1 && batch.num_tokens <= a.residual.dim(0), "a batch of {} tokens", batch.num_tokens);
+  const TensorView residual = a.residual.rows(0, batch.num_tokens);
+  rope_tables(batch);
+  backend_.embed({.table = weights_.embedding, .token_ids = batch.token_ids, .out = residual, .scale = config_.embedding_scale});
+  backend_.rms_norm({.x = residual,
+                     .weight = weights_.layers.front().attention_norm,
+                     .out = a.normed.rows(0, batch.num_tokens),
+                     .eps = config_.rms_eps});
+  for (int layer = 0; layer < config_.num_layers; ++layer) {
+    attention_block(layer, batch);
+    mlp_block(layer, batch.num_tokens);
+  }
+}
+
+void Decoder::rope_tables(const Batch& batch) {
+  const auto table = [&](const RopeConfig& rope, const TensorView& inv_freq, const TensorView& out) {
+    if (inv_freq.dim(0) == 0) return;
+    backend_.rope_table({.positions = batch.positions,
+                         .inv_freq = inv_freq,
+                         .magnitude = rope.magnitude,
+                         .cos_sin = out.rows(0, batch.num_tokens).reshaped({batch.num_tokens, inv_freq.dim(0), 2})});
+  };
+  table(config_.rope_full, inv_freq_full_, activations_.cos_sin_full);
+  table(config_.rope_sliding, inv_freq_sliding_, activations_.cos_sin_sliding);
+}
+
+// From normed to normed: attention's share of the layer, the norm before the MLP included.
+void Decoder::attention_block(int layer, const Batch& batch) {
+  Activations& a = activations_;
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  const std::int64_t tokens = batch.num_tokens;
+  const TensorView q = a.q.rows(0, tokens);
+  const TensorView k = a.k.rows(0, tokens);
+  const TensorView v = a.v.rows(0, tokens);
+  backend_.matmul({.x = a.normed.rows(0, tokens),
+                   .num_projections = 3,
+                   .projections = {{w.q, w.q_bias, q}, {w.k, w.k_bias, k}, {w.v, w.v_bias, v}}});
+
+  const auto norm_heads = [&](const TensorView& x, const TensorView& weight, int heads) {
+    if (weight.data == nullptr) return;
+    const TensorView per_head = x.reshaped({tokens * heads, config_.head_size});
+    backend_.rms_norm({.x = per_head, .weight = weight, .out = per_head, .eps = config_.rms_eps});
+  };
+  norm_heads(q, w.q_norm, config_.num_heads);
+  norm_heads(k, w.k_norm, config_.num_kv_heads);
+
+  const bool sliding = config_.layer_is_sliding(layer) && inv_freq_sliding_.dim(0) > 0;
+  const RopeConfig& rope = sliding ? config_.rope_sliding : config_.rope_full;
+  const TensorView& table = sliding ? a.cos_sin_sliding : a.cos_sin_full;
+  const auto pairs = static_cast<std::int64_t>(rope.inv_freq.size());
+  const TensorView cos_sin = table.rows(0, tokens).reshaped({tokens, pairs, 2});
+  const TensorView k_heads = k.reshaped({tokens, config_.num_kv_heads, config_.head_size});
+  backend_.rope({.x = q.reshaped({tokens, config_.num_heads, config_.head_size}), .cos_sin = cos_sin, .kind = rope.kind});
+  backend_.rope({.x = k_heads, .cos_sin = cos_sin, .kind = rope.kind});
+
+  const KvLayer kv = pool_.layer(layer);
+  const BatchGroup& group = batch.groups[static_cast<std::size_t>(pool_.group_of_layer(layer))];
+  backend_.append_kv(
+      {.k = k_heads, .v = v.reshaped({tokens, config_.num_kv_heads, config_.head_size}), .slots = group.slots, .kv = kv});
+  attend(kv, group, batch, config_.layer_windows[static_cast<std::size_t>(layer)]);
+
+  const TensorView out = a.projected.rows(0, tokens);
+  backend_.matmul({.x = a.attended.rows(0, tokens), .num_projections = 1, .projections = {{w.o, w.o_bias, out}}});
+  if (w.post_attention_norm.data != nullptr) {
+    backend_.rms_norm({.x = out, .weight = w.post_attention_norm, .out = out, .eps = config_.rms_eps});
+  }
+  backend_.add_rms_norm({.residual = a.residual.rows(0, tokens),
+                         .x = out,
+                         .weight = w.mlp_norm,
+                         .out = a.normed.rows(0, tokens),
+                         .eps = config_.rms_eps});
+}
+
+// Decode rows come first in a batch; offsets in the CSR arrays are absolute, so a segment is a view.
+void Decoder::attend(const KvLayer& kv, const BatchGroup& group, const Batch& batch, int window) {
+  const auto heads = [&](const TensorView& x) {
+    return x.rows(0, batch.num_tokens).reshaped({batch.num_tokens, config_.num_heads, config_.head_size});
+  };
+  const auto segment = [&](int first, int count) {
+    return AttentionArgs{.q = heads(activations_.q),
+                         .out = heads(activations_.attended),
+                         .kv = kv,
+                         .q_indptr = batch.q_indptr.rows(first, count + 1),
+                         .kv_lens = batch.kv_lens.rows(first, count),
+                         .page_indptr = group.page_indptr.rows(first, count + 1),
+                         .page_indices = group.page_indices,
+                         .scale = config_.attention_scale,
+                         .window = window,
+                         .softcap = config_.attention_softcap};
+  };
+  const int num_prefill = batch.num_sequences - batch.num_decode;
+  if (batch.num_decode > 0) backend_.decode_attention(segment(0, batch.num_decode));
+  if (num_prefill > 0) backend_.prefill_attention(segment(batch.num_decode, num_prefill));
+}
+
+// From normed to normed: the MLP's share of the layer, the norm of the next layer (or of the head) included.
+void Decoder::mlp_block(int layer, int num_tokens) {
+  Activations& a = activations_;
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  const TensorView gate = a.gate.rows(0, num_tokens);
+  const TensorView up = a.up.rows(0, num_tokens);
+  const TensorView out = a.projected.rows(0, num_tokens);
+  const TensorView normed = a.normed.rows(0, num_tokens);
+  backend_.matmul({.x = normed, .num_projections = 2, .projections = {{w.gate, w.gate_bias, gate}, {w.up, w.up_bias, up}}});
+  backend_.gated_activation({.gate = gate, .up = up, .out = gate, .activation = config_.activation});
+  backend_.matmul({.x = gate, .num_projections = 1, .projections = {{w.down, w.down_bias, out}}});
+  if (w.post_mlp_norm.data != nullptr) {
+    backend_.rms_norm({.x = out, .weight = w.post_mlp_norm, .out = out, .eps = config_.rms_eps});
+  }
+  const bool last = layer + 1 == config_.num_layers;
+  backend_.add_rms_norm(
+      {.residual = a.residual.rows(0, num_tokens),
+       .x = out,
+       .weight = last ? weights_.output_norm : weights_.layers[static_cast<std::size_t>(layer) + 1].attention_norm,
+       .out = normed,
+       .eps = config_.rms_eps});
+}
+
+TensorView Decoder::logits(const TensorView& rows) {
+  Activations& a = activations_;
+  const std::int64_t num_rows = rows.dim(0);
+  QUIRE_CHECK_MSG(num_rows >= 1 && num_rows <= a.logits.dim(0), "{} logit rows", num_rows);
+  const TensorView input = a.head_input.rows(0, num_rows);
+  const TensorView out = a.logits.rows(0, num_rows);
+  backend_.gather_rows({.x = a.normed, .rows = rows, .out = input});
+  backend_.matmul({.x = input, .num_projections = 1, .projections = {{weights_.head, {}, out}}});
+  if (config_.final_softcap > 0.0f) backend_.softcap({.logits = out, .cap = config_.final_softcap});
+  return out;
+}
+
+}  // namespace quire

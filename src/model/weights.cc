@@ -1,0 +1,149 @@
+// From files to Weights, in two passes: check every tensor and decide which are read in place; then fill one buffer of the
+// backend with the rest.
+#include "model/weights.h"
+
+#include <cmath>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include "core/math.h"
+#include "model/dequantize.h"
+#include "model/model_files.h"
+
+namespace quire {
+namespace {
+
+constexpr std::int64_t kPlaceAlignment = 256;  // bytes, of each tensor in the buffer
+
+// A tensor of the model with its bytes in the file, and its place in the buffer unless it is read where it is.
+struct Placement {
+  ExpectedTensor expected;
+  const FileTensor* source = nullptr;
+  std::int64_t offset = -1;  // bytes into the buffer; negative: a view of the file
+  std::int64_t num_bytes = 0;
+};
+
+// Tensors that the model does not use but files may hold: a head that tying makes redundant, divisors that are in the config.
+bool is_redundant(std::string_view name, const ModelFiles& files) {
+  if (files.naming == Naming::kGguf) return name == "rope_freqs.weight";
+  return (name == "lm_head.weight" && files.config.tied_embeddings) || name.ends_with("rotary_emb.inv_freq");
+}
+
+void check_tensor(const ExpectedTensor& expected, const FileTensor& tensor, const std::string& path) {
+  const bool fits = expected.is_vector()
+                        ? tensor.rank == 1 && tensor.dim(0) == expected.rows
+                        : tensor.rank == 2 && tensor.dim(0) == expected.rows && tensor.dim(1) == expected.columns;
+  if (!fits) {
+    fail(ErrorCode::kInvalidFile, "{}: tensor {}, expected {}", path, tensor.describe(),
+         expected.is_vector() ? fmt::format("[{}]", expected.rows) : fmt::format("[{}, {}]", expected.rows, expected.columns));
+  }
+  if (expected.is_vector() && is_quantized(tensor.dtype)) {
+    fail(ErrorCode::kInvalidFile, "{}: tensor {}: norms and biases are not quantised", path, tensor.describe());
+  }
+}
+
+// Kernels read quantised blocks byte by byte, other types by the element.
+bool is_aligned(const FileTensor& tensor) {
+  if (is_quantized(tensor.dtype)) return true;
+  return reinterpret_cast<std::uintptr_t>(tensor.data.data()) % static_cast<std::size_t>(block_bytes(tensor.dtype)) == 0;
+}
+
+std::vector<Placement> match_tensors(const ModelFiles& files, std::vector<ExpectedTensor> expected) {
+  std::unordered_map<std::string_view, const FileTensor*> by_name;
+  for (const FileTensor& tensor : files.tensors) by_name.emplace(tensor.name, &tensor);
+  std::vector<Placement> placements;
+  for (ExpectedTensor& tensor : expected) {
+    const auto found = by_name.find(tensor.name);
+    if (found == by_name.end()) fail(ErrorCode::kInvalidFile, "{}: tensor '{}' is missing", files.path, tensor.name);
+    check_tensor(tensor, *found->second, files.path);
+    placements.push_back({std::move(tensor), found->second});
+    by_name.erase(found);
+  }
+  // A tensor without a role would change the answer if it were not left out: refuse rather than guess.
+  for (const auto& [name, tensor] : by_name) {
+    if (is_redundant(name, files)) continue;
+    fail(ErrorCode::kUnsupported, "{}: tensor {} has no role in a {} model as configured", files.path, tensor->describe(),
+         files.config.family);
+  }
+  return placements;
+}
+
+// Decides who is copied. Returns the bytes of the buffer.
+std::int64_t lay_out(std::vector<Placement>& placements, const Backend& backend) {
+  std::int64_t total = 0;
+  for (Placement& p : placements) {
+    const bool vector = p.expected.is_vector();
+    p.num_bytes = vector ? row_bytes(DType::kF32, p.expected.rows) : static_cast<std::int64_t>(p.source->data.size());
+    if (!vector && backend.reads_host_memory() && is_aligned(*p.source)) continue;
+    p.offset = total;
+    total += round_up(p.num_bytes, kPlaceAlignment);
+  }
+  return total;
+}
+
+// Norms and biases as F32, Gemma's norms as the factor itself.
+std::vector<float> widen(const Placement& p, bool add_one) {
+  std::vector<float> values(static_cast<std::size_t>(p.expected.rows));
+  dequantize_row(p.source->dtype, p.source->data.data(), values.data(), p.expected.rows);
+  if (add_one) {
+    for (float& value : values) value += 1.0f;
+  }
+  return values;
+}
+
+void fill(const Placement& p, bool add_one, std::byte* buffer, Backend& backend) {
+  // Views are of const memory by contract; TensorView has one pointer type for both.
+  void* data = const_cast<std::byte*>(p.source->data.data());
+  if (p.offset >= 0) data = buffer + p.offset;
+  if (p.expected.is_vector()) {
+    const std::vector<float> values = widen(p, add_one && p.expected.is_norm);
+    backend.upload(data, values.data(), static_cast<std::size_t>(p.num_bytes));
+    backend.synchronize();  // `values` goes
+    *p.expected.place = TensorView(data, DType::kF32, {p.expected.rows});
+    return;
+  }
+  if (p.offset >= 0) backend.upload(data, p.source->data.data(), p.source->data.size());
+  *p.expected.place = TensorView(data, p.source->dtype, {p.expected.rows, p.expected.columns});
+}
+
+// Hugging Face multiplies by a constant of the embedding's type.
+float rounded_to(DType type, float value) {
+  if (type == DType::kBF16) return bfloat16_to_float(float_to_bfloat16(value));
+  if (type == DType::kF16) return half_to_float(float_to_half(value));
+  return value;
+}
+
+struct Storage {
+  std::shared_ptr<const void> files;
+  DeviceBuffer buffer;
+};
+
+}  // namespace
+
+LoadedModel load_model(const std::string& path, Backend& backend) {
+  ModelFiles files = open_model(path);
+  LoadedModel model;
+  Weights& weights = model.weights;
+  std::vector<Placement> placements = match_tensors(files, expected_tensors(files.config, files.naming, weights));
+  const std::int64_t buffer_bytes = lay_out(placements, backend);
+
+  auto storage = std::make_shared<Storage>();
+  storage->files = files.storage;
+  if (buffer_bytes > 0) storage->buffer = backend.allocate(static_cast<std::size_t>(buffer_bytes));
+  const bool add_one = files.naming == Naming::kHuggingFace && files.config.is_gemma();
+  for (const Placement& p : placements) {
+    fill(p, add_one, static_cast<std::byte*>(storage->buffer.data()), backend);
+    weights.num_bytes += p.num_bytes;
+  }
+  backend.synchronize();
+  if (files.config.tied_embeddings) weights.head = weights.embedding;
+  if (files.naming == Naming::kHuggingFace && files.config.is_gemma()) {
+    files.config.embedding_scale = rounded_to(weights.embedding.dtype, files.config.embedding_scale);
+  }
+  weights.storage = std::move(storage);
+  model.config = std::move(files.config);
+  return model;
+}
+
+}  // namespace quire

@@ -68,7 +68,9 @@ void widen_row(const typename From::Stored* row, std::int64_t size, float* out) 
 template <typename From>
 void widen_group(const Tile& tile, const void* pool, Span positions) {
   const KvLayer& layer = tile.args.kv;
-  for (std::int64_t i = 0; i < kGroup * tile.head_stride && positions.end - positions.begin < kGroup; ++i) tile.kv[i] = 0.0f;
+  if (positions.end - positions.begin < kGroup) {
+    for (std::int64_t i = 0; i < kGroup * tile.head_stride; ++i) tile.kv[i] = 0.0f;
+  }
   const std::int64_t size = layer.head_size;
   for (std::int64_t position = positions.begin; position < positions.end;) {
     const std::int64_t index = position / layer.block_size;
@@ -76,16 +78,20 @@ void widen_group(const Tile& tile, const void* pool, Span positions) {
     const Span run = intersect(positions, {position, block_begin + layer.block_size});  // what one block holds of it
     const auto* row = static_cast<const typename From::Stored*>(pool) + tile.pages[index] * layer.block_stride +
                       (tile.kv_head * layer.block_size + position - block_begin) * size;
-    for (; position < run.end; ++position, row += size) widen_row<From>(row, size, tile.kv + position % kGroup * tile.head_stride);
+    for (; position < run.end; ++position, row += size)
+      widen_row<From>(row, size, tile.kv + position % kGroup * tile.head_stride);
   }
 }
 
 using WidenGroup = void (*)(const Tile&, const void* pool, Span positions);
 WidenGroup widen_for(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return widen_group<FromF32>;
-    case DType::kBF16: return widen_group<FromBf16>;
-    default: return widen_group<FromF16>;
+    case DType::kF32:
+      return widen_group<FromF32>;
+    case DType::kBF16:
+      return widen_group<FromBf16>;
+    default:
+      return widen_group<FromF16>;
   }
 }
 
@@ -190,7 +196,9 @@ void store_row(const Tile& tile, std::int64_t row, std::int64_t head, float sum)
 void attend(const Tile& tile) {
   load_queries(tile);
   const std::int64_t base = tile.base();
-  const auto scores_of = [&](std::int64_t row, std::int64_t head) { return tile.scores + tile.packed(row, head) * tile.score_stride; };
+  const auto scores_of = [&](std::int64_t row, std::int64_t head) {
+    return tile.scores + tile.packed(row, head) * tile.score_stride;
+  };
 
   for_each_group(tile, tile.args.kv.keys, [&](std::int64_t group, std::int64_t row, Span) {
     for (std::int64_t h = 0; h < tile.num_heads; ++h) {
@@ -221,24 +229,26 @@ void attend(const Tile& tile) {
   }
 }
 
-// How the work is cut: piece = (rows_per_tile rows of q, one KV head, heads_per_tile of its query heads).
+// How the work is cut: a piece is some rows of q times some query heads of one KV head.
 struct Cut {
-  std::int64_t first_row, num_rows, rows_per_tile, heads_per_tile, head_tiles, row_tiles;
+  std::int64_t first_row, end_row;  // of q
+  std::int64_t rows_per_piece, heads_per_piece;
+  std::int64_t row_pieces, head_pieces;  // head_pieces: per KV head
 };
 Cut cut_work(const AttentionArgs& args, int num_threads) {
   const auto* q_indptr = args.q_indptr.as<std::int32_t>();
   const std::int64_t num_sequences = args.kv_lens.dim(0);
-  const std::int64_t kv_heads = args.kv.num_heads;
-  const std::int64_t group = args.q.dim(1) / kv_heads;
+  const std::int64_t group = args.q.dim(1) / args.kv.num_heads;
   Cut cut{};
   cut.first_row = q_indptr[0];
-  cut.num_rows = q_indptr[num_sequences] - cut.first_row;
-  const bool decode = cut.num_rows <= num_sequences;
-  cut.heads_per_tile = group < kAttentionRows ? group : kAttentionRows;
-  if (decode && cut.num_rows * kv_heads < num_threads) cut.heads_per_tile = (cut.heads_per_tile + 1) / 2;  // more pieces
-  cut.head_tiles = (group + cut.heads_per_tile - 1) / cut.heads_per_tile;
-  cut.rows_per_tile = decode ? 1 : kAttentionRows / cut.heads_per_tile;
-  cut.row_tiles = (cut.num_rows + cut.rows_per_tile - 1) / cut.rows_per_tile;
+  cut.end_row = q_indptr[num_sequences];
+  const std::int64_t num_rows = cut.end_row - cut.first_row;
+  const bool decode = num_rows <= num_sequences;
+  cut.heads_per_piece = group < kAttentionRows ? group : kAttentionRows;
+  if (decode && num_rows * args.kv.num_heads < num_threads) cut.heads_per_piece = (cut.heads_per_piece + 1) / 2;  // more pieces
+  cut.rows_per_piece = decode ? 1 : kAttentionRows / cut.heads_per_piece;
+  cut.row_pieces = (num_rows + cut.rows_per_piece - 1) / cut.rows_per_piece;
+  cut.head_pieces = (group + cut.heads_per_piece - 1) / cut.heads_per_piece;
   return cut;
 }
 
@@ -262,47 +272,52 @@ std::int64_t longest(const AttentionArgs& args) {
   return length;
 }
 
+Tile tile_in(float* memory, std::int64_t max_kv_len, const AttentionArgs& args) {
+  Tile tile{args, 0, 0, 0, 0, 0, 0, nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr};
+  tile.head_stride = (args.kv.head_size + kLanes - 1) / kLanes * kLanes;
+  tile.score_stride = attention_score_stride(max_kv_len);
+  tile.scores = memory;
+  tile.q = tile.scores + kAttentionRows * tile.score_stride;
+  tile.out = tile.q + std::int64_t{kAttentionRows} * kMaxHeadSize;
+  tile.kv = tile.out + std::int64_t{kAttentionRows} * kMaxHeadSize;
+  return tile;
+}
+
+// Works through a piece, one tile per sequence that has rows in it.
+void attend_piece(const Cut& cut, std::int64_t piece, Tile& tile) {
+  const AttentionArgs& args = tile.args;
+  const auto* q_indptr = args.q_indptr.as<std::int32_t>();
+  const std::int64_t kv_heads = args.kv.num_heads;
+  const std::int64_t group = args.q.dim(1) / kv_heads;
+  const std::int64_t row_piece = cut.row_pieces - 1 - piece / (kv_heads * cut.head_pieces);  // a prompt's longest rows first
+  const std::int64_t first_head = piece % cut.head_pieces * cut.heads_per_piece;             // within the group
+  tile.kv_head = piece / cut.head_pieces % kv_heads;
+  tile.first_head = tile.kv_head * group + first_head;
+  tile.num_heads = intersect({first_head, first_head + cut.heads_per_piece}, {0, group}).end - first_head;
+  std::int64_t row = cut.first_row + row_piece * cut.rows_per_piece;
+  const std::int64_t end = intersect({row, row + cut.rows_per_piece}, {0, cut.end_row}).end;
+  for (std::int64_t s = sequence_of(args, row); row < end; ++s) {
+    const std::int64_t sequence_end = q_indptr[s + 1];
+    tile.first_row = row;
+    tile.num_rows = (sequence_end < end ? sequence_end : end) - row;
+    if (tile.num_rows <= 0) continue;
+    tile.first_position = args.kv_lens.as<std::int32_t>()[s] - (sequence_end - row);
+    tile.pages = args.page_indices.as<std::int32_t>() + args.page_indptr.as<std::int32_t>()[s];
+    attend(tile);
+    row += tile.num_rows;
+  }
+}
+
 }  // namespace
 
 void attention(const AttentionArgs& args, ThreadPool& pool, void* scratch) {
   if (args.kv_lens.dim(0) == 0) return;
-  const auto* q_indptr = args.q_indptr.as<std::int32_t>();
-  const std::int64_t kv_heads = args.kv.num_heads;
-  const std::int64_t group = args.q.dim(1) / kv_heads;
   const std::int64_t max_kv_len = longest(args);
   const Cut cut = cut_work(args, pool.num_threads());
-  const std::int64_t end_row = cut.first_row + cut.num_rows;
-
-  pool.parallel_for(cut.row_tiles * kv_heads * cut.head_tiles, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-    float* memory = static_cast<float*>(scratch) + thread * attention_thread_floats(max_kv_len);
-    Tile tile{args, 0, 0, 0, 0, 0, 0, nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr};
-    tile.head_stride = (args.kv.head_size + kLanes - 1) / kLanes * kLanes;
-    tile.score_stride = attention_score_stride(max_kv_len);
-    tile.scores = memory;
-    tile.q = tile.scores + kAttentionRows * tile.score_stride;
-    tile.out = tile.q + std::int64_t{kAttentionRows} * kMaxHeadSize;
-    tile.kv = tile.out + std::int64_t{kAttentionRows} * kMaxHeadSize;
-    for (std::int64_t piece = begin; piece < end; ++piece) {
-      const std::int64_t row_tile = cut.row_tiles - 1 - piece / (kv_heads * cut.head_tiles);  // the longest rows first
-      const std::int64_t head_tile = piece % cut.head_tiles;
-      tile.kv_head = piece / cut.head_tiles % kv_heads;
-      tile.first_head = tile.kv_head * group + head_tile * cut.heads_per_tile;
-      const std::int64_t heads_left = group - head_tile * cut.heads_per_tile;
-      tile.num_heads = heads_left < cut.heads_per_tile ? heads_left : cut.heads_per_tile;
-      const std::int64_t tile_begin = cut.first_row + row_tile * cut.rows_per_tile;
-      const Span rows = intersect({tile_begin, tile_begin + cut.rows_per_tile}, {0, end_row});
-      for (std::int64_t s = sequence_of(args, rows.begin), row = rows.begin; row < rows.end; ++s) {
-        const std::int64_t sequence_end = q_indptr[s + 1];
-        const Span own = intersect(rows, {row, sequence_end});
-        if (own.end <= own.begin) continue;
-        tile.first_row = own.begin;
-        tile.num_rows = own.end - own.begin;
-        tile.first_position = args.kv_lens.as<std::int32_t>()[s] - (sequence_end - own.begin);
-        tile.pages = args.page_indices.as<std::int32_t>() + args.page_indptr.as<std::int32_t>()[s];
-        attend(tile);
-        row = own.end;
-      }
-    }
+  const std::int64_t num_pieces = cut.row_pieces * args.kv.num_heads * cut.head_pieces;
+  pool.parallel_for(num_pieces, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+    Tile tile = tile_in(static_cast<float*>(scratch) + thread * attention_thread_floats(max_kv_len), max_kv_len, args);
+    for (std::int64_t piece = begin; piece < end; ++piece) attend_piece(cut, piece, tile);
   });
 }
 

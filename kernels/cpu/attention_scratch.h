@@ -19,7 +19,8 @@ constexpr std::int64_t attention_score_stride(std::int64_t max_kv_len) {
 }
 
 constexpr std::int64_t attention_thread_floats(std::int64_t max_kv_len) {
-  return kAttentionRows * attention_score_stride(max_kv_len) + (2 * kAttentionRows + kAttentionGroup) * std::int64_t{kMaxHeadSize};
+  return kAttentionRows * attention_score_stride(max_kv_len) +
+         (2 * kAttentionRows + kAttentionGroup) * std::int64_t{kMaxHeadSize};
 }
 
 }  // namespace quire::cpu

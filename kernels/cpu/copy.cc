@@ -40,7 +40,8 @@ void copy_blocks(const CopyBlocksArgs& args) {
   for (int i = 0; i < args.num_pairs; ++i) {
     const BlockPair& pair = args.pairs[i];
     if (pair.from == pair.to) continue;
-    std::memcpy(pool + pair.to * args.block_bytes, pool + pair.from * args.block_bytes, static_cast<std::size_t>(args.block_bytes));
+    std::memcpy(pool + pair.to * args.block_bytes, pool + pair.from * args.block_bytes,
+                static_cast<std::size_t>(args.block_bytes));
   }
 }
 

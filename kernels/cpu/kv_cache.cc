@@ -48,9 +48,12 @@ void append(const AppendKvArgs& args, ThreadPool& pool) {
 
 void append_kv(const AppendKvArgs& args, ThreadPool& pool) {
   switch (args.kv.dtype) {
-    case DType::kF32: return append<ToF32>(args, pool);
-    case DType::kBF16: return append<ToBf16>(args, pool);
-    default: return append<ToF16>(args, pool);
+    case DType::kF32:
+      return append<ToF32>(args, pool);
+    case DType::kBF16:
+      return append<ToBf16>(args, pool);
+    default:
+      return append<ToF16>(args, pool);
   }
 }
 

@@ -21,8 +21,8 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> c
 
 // Uniform in [0, 1), a multiple of 2^-53, for one token of one choice of one request.
 constexpr double uniform(std::uint64_t seed, std::uint32_t stream, std::uint32_t index) {
-  const std::array<std::uint32_t, 4> bits = philox4x32(
-      {index, stream, 0, 0}, {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+  const std::array<std::uint32_t, 4> bits =
+      philox4x32({index, stream, 0, 0}, {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   const std::uint64_t mantissa = (std::uint64_t{bits[0]} << 21) | (bits[1] >> 11);
   return static_cast<double>(mantissa) * 0x1p-53;
 }

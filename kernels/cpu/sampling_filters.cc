@@ -27,29 +27,46 @@ struct Bin {
   double weight = 0.0;
 };
 
-// Where tokens in ascending order of (key, id) reach the limit. Keys are bits of floats >= 0, which order as integers do: three
-// rounds of 11, 10 and 10 bits find the key, each summing the weights of the tokens that share what is known of it so far, so no
-// order of the input is bad and nothing is sorted; a last pass finds the id.
+constexpr std::uint32_t kBins = 2048;
+
+// Keys are bits of floats >= 0, which order as integers do. They are found in rounds, from the upper bits down.
+struct Round {
+  int shift;   // of the bits this round tells apart
+  int parent;  // shift of what is known before
+};
+constexpr Round kRounds[] = {{20, 31}, {10, 20}, {0, 10}};
+
+// Counts and weighs the tokens whose key begins with `known`, by the bits that follow. Tokens of even and odd ids are summed
+// apart, then together: neighbours often fall into one bin and would wait for each other.
+template <typename KeyOf>
+void fill_bins(const Distribution& d, const Round& round, std::uint32_t known, const KeyOf& key_of, Bin (&bins)[kBins]) {
+  Bin odd[kBins] = {};
+  std::fill_n(bins, kBins, Bin{});
+  for (std::int64_t i = 0; i < d.size; ++i) {
+    const std::uint32_t key = key_of(i);
+    if (d.weights[i] == 0.0f || key >> round.parent != known) continue;
+    const std::uint32_t bits = (key >> round.shift) & ((1u << (round.parent - round.shift)) - 1);
+    Bin& bin = i % 2 == 0 ? bins[bits] : odd[bits];
+    ++bin.count;
+    bin.weight += static_cast<double>(d.weights[i]);
+  }
+  for (std::uint32_t b = 0; b < kBins; ++b) {
+    bins[b].count += odd[b].count;
+    bins[b].weight += odd[b].weight;
+  }
+}
+
+// Where tokens in ascending order of (key, id) reach the limit. Nothing is sorted, so no order of the input is bad: each round
+// finds some bits of the key, and a last pass the id.
 template <typename KeyOf>
 Cutoff find_cutoff(const Distribution& d, const Limit& limit, const KeyOf& key_of) {
-  constexpr int kShifts[] = {20, 10, 0};
-  constexpr std::uint32_t kBins = 2048;
   Bin bins[kBins];
-  std::int64_t count = 0;  // of the tokens better than those in question
-  double weight = 0.0;
+  std::uint32_t known = 0;
+  Bin better;  // the tokens before those in question
   double enough = std::numeric_limits<double>::infinity();
-  std::uint32_t known = 0;  // of the key, from above
-  for (int round = 0; round < 3; ++round) {
-    std::fill(bins, bins + kBins, Bin{});
-    for (std::int64_t i = 0; i < d.size; ++i) {
-      if (d.weights[i] == 0.0f) continue;
-      const std::uint32_t key = key_of(i);
-      if (round > 0 && (key >> kShifts[round - 1]) != known) continue;
-      Bin& bin = bins[(key >> kShifts[round]) - (round > 0 ? known << 10 : 0)];
-      ++bin.count;
-      bin.weight += static_cast<double>(d.weights[i]);
-    }
-    if (round == 0 && limit.share <= 1.0) {
+  for (const Round& round : kRounds) {
+    fill_bins(d, round, known, key_of, bins);
+    if (round.shift == kRounds[0].shift && limit.share <= 1.0) {
       double whole = 0.0;
       for (const Bin& bin : bins) whole += bin.weight;
       enough = limit.share * whole;
@@ -58,19 +75,19 @@ Cutoff find_cutoff(const Distribution& d, const Limit& limit, const KeyOf& key_o
     for (std::uint32_t b = 0; b < kBins; ++b) {
       if (bins[b].count == 0) continue;
       if (chosen != kBins) {  // the one before did not reach the limit
-        count += bins[chosen].count;
-        weight += bins[chosen].weight;
+        better.count += bins[chosen].count;
+        better.weight += bins[chosen].weight;
       }
       chosen = b;
-      if (count + bins[b].count >= limit.count || weight + bins[b].weight >= enough) break;
+      if (better.count + bins[b].count >= limit.count || better.weight + bins[b].weight >= enough) break;
     }
-    known = (round > 0 ? known << 10 : 0) + chosen;
+    known = known << (round.parent - round.shift) | chosen;
   }
   for (std::int64_t i = 0; i < d.size; ++i) {
-    if (d.weights[i] == 0.0f || key_of(i) != known) continue;
-    ++count;
-    weight += static_cast<double>(d.weights[i]);
-    if (count >= limit.count || weight >= enough) return {known, i};
+    if (key_of(i) != known || d.weights[i] == 0.0f) continue;
+    ++better.count;
+    better.weight += static_cast<double>(d.weights[i]);
+    if (better.count >= limit.count || better.weight >= enough) return {known, i};
   }
   return {known, d.size};
 }
@@ -80,7 +97,8 @@ void keep_best(const Distribution& d, const Limit& limit, const KeyOf& key_of) {
   const Cutoff cutoff = find_cutoff(d, limit, key_of);
   for (std::int64_t i = 0; i < d.size; ++i) {
     const std::uint32_t key = key_of(i);
-    if (key > cutoff.key || (key == cutoff.key && i > cutoff.last_id)) d.weights[i] = 0.0f;
+    const bool stays = key < cutoff.key || (key == cutoff.key && i <= cutoff.last_id);
+    d.weights[i] = stays ? d.weights[i] : 0.0f;  // no branch: who stays is hard to predict
   }
 }
 
@@ -105,7 +123,7 @@ void keep_min_p(const Distribution& d, float min_p) {
   const float top = *std::max_element(d.weights, d.weights + d.size);
   const double least = static_cast<double>(min_p) * static_cast<double>(top);
   for (std::int64_t i = 0; i < d.size; ++i) {
-    if (static_cast<double>(d.weights[i]) < least) d.weights[i] = 0.0f;
+    d.weights[i] = double{d.weights[i]} < least ? 0.0f : d.weights[i];
   }
 }
 

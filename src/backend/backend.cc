@@ -9,9 +9,7 @@
 
 namespace quire {
 
-std::string to_string(Device device) {
-  return device.kind == DeviceKind::kCpu ? "cpu" : fmt::format("cuda:{}", device.index);
-}
+std::string to_string(Device device) { return device.kind == DeviceKind::kCpu ? "cpu" : fmt::format("cuda:{}", device.index); }
 
 std::vector<Device> available_devices() {
   std::vector<Device> devices{{DeviceKind::kCpu, 0}};

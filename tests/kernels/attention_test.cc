@@ -146,7 +146,9 @@ TEST_P(AttentionTest, NanInAVisibleKeyReachesTheRowAndNoOther) {
     for (int i = 0; i < kWidth; ++i) {
       const bool touched = (row == 1 || row == 2) && i < kWidth / 2;  // KV head 0 serves the first half of the heads
       ASSERT_EQ(std::isnan(after[row * kWidth + i]), touched) << row << " " << i;
-      if (!touched) { ASSERT_EQ(after[row * kWidth + i], before[row * kWidth + i]); }
+      if (!touched) {
+        ASSERT_EQ(after[row * kWidth + i], before[row * kWidth + i]);
+      }
     }
   }
 }

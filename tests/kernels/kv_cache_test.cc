@@ -26,10 +26,10 @@ class KvCacheTest : public CpuKernelTest {
                      std::vector<std::int64_t> slots, int threads = 1) {
     const auto tokens = static_cast<std::int64_t>(slots.size());
     ThreadPool thread_pool(threads);
-    kernels.append_kv({TensorView(k.data(), DType::kF32, {tokens, kHeads, kSize}),
-                       TensorView(v.data(), DType::kF32, {tokens, kHeads, kSize}),
-                       TensorView(slots.data(), DType::kI64, {tokens}), pool.layer()},
-                      thread_pool);
+    kernels.append_kv(
+        {TensorView(k.data(), DType::kF32, {tokens, kHeads, kSize}), TensorView(v.data(), DType::kF32, {tokens, kHeads, kSize}),
+         TensorView(slots.data(), DType::kI64, {tokens}), pool.layer()},
+        thread_pool);
   }
 };
 QUIRE_INSTANTIATE_VARIANTS(KvCacheTest);
@@ -58,7 +58,8 @@ std::vector<std::byte> expected_pool(const Pool& empty, const std::vector<float>
 
 std::vector<float> coarse_values(std::size_t count, std::uint64_t seed) {
   std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(static_cast<int>(hash(seed * 1000 + i) % 255) - 127) / 16.0f;
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = static_cast<float>(static_cast<int>(hash(seed * 1000 + i) % 255) - 127) / 16.0f;
   return values;
 }
 

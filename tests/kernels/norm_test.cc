@@ -10,11 +10,13 @@ TensorView matrix(std::vector<float>& x, std::int64_t rows, std::int64_t width) 
 
 class NormTest : public CpuKernelTest {
  protected:
-  static std::vector<float> rms_norm(const cpu::KernelTable& kernels, std::vector<float> x, std::vector<float> weight, int threads) {
+  static std::vector<float> rms_norm(const cpu::KernelTable& kernels, std::vector<float> x, std::vector<float> weight,
+                                     int threads) {
     const auto width = static_cast<std::int64_t>(weight.size()), rows = static_cast<std::int64_t>(x.size()) / width;
     std::vector<float> out(x.size(), NAN);
     ThreadPool pool(threads);
-    kernels.rms_norm({matrix(x, rows, width), TensorView(weight.data(), DType::kF32, {width}), matrix(out, rows, width), 1e-5f}, pool);
+    kernels.rms_norm({matrix(x, rows, width), TensorView(weight.data(), DType::kF32, {width}), matrix(out, rows, width), 1e-5f},
+                     pool);
     return out;
   }
 };
@@ -35,8 +37,7 @@ TEST_P(NormTest, RowsAreIndependentAndInPlaceIsTheSame) {
   const std::vector<float> all = rms_norm(table(), x, weight, 3);
   for (const int row : {0, 1, 450, kRows - 1}) {
     const std::vector<float> one(x.begin() + row * kWidth, x.begin() + (row + 1) * kWidth);
-    EXPECT_TRUE(same_bits(rms_norm(table(), one, weight, 1),
-                          {all.begin() + row * kWidth, all.begin() + (row + 1) * kWidth}));
+    EXPECT_TRUE(same_bits(rms_norm(table(), one, weight, 1), {all.begin() + row * kWidth, all.begin() + (row + 1) * kWidth}));
   }
   ThreadPool pool(1);
   const TensorView view = matrix(x, kRows, kWidth);
@@ -64,8 +65,8 @@ TEST_P(NormTest, AddRmsNormIsAddThenRmsNorm) {
     ThreadPool pool(2);
     table().add({matrix(sums, kRows, width), matrix(x, kRows, width)}, pool);
     for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(sums[i], residual[i] + x[i]);
-    table().add_rms_norm({matrix(residual, kRows, width), matrix(x, kRows, width), TensorView(weight.data(), DType::kF32, {width}),
-                          matrix(out, kRows, width), 1e-5f},
+    table().add_rms_norm({matrix(residual, kRows, width), matrix(x, kRows, width),
+                          TensorView(weight.data(), DType::kF32, {width}), matrix(out, kRows, width), 1e-5f},
                          pool);
     EXPECT_TRUE(same_bits(residual, sums));
     EXPECT_TRUE(same_bits(out, rms_norm(table(), sums, weight, 1)));

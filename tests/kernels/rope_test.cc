@@ -22,8 +22,8 @@ std::vector<float> rope_table(std::vector<std::int32_t> positions, std::vector<f
   const auto tokens = static_cast<std::int64_t>(positions.size()), pairs = static_cast<std::int64_t>(inv_freq.size());
   std::vector<float> cos_sin(tokens * pairs * 2, NAN);
   ThreadPool pool(2);
-  cpu::rope_table({TensorView(positions.data(), DType::kI32, {tokens}), TensorView(inv_freq.data(), DType::kF32, {pairs}), magnitude,
-                   TensorView(cos_sin.data(), DType::kF32, {tokens, pairs, 2})},
+  cpu::rope_table({TensorView(positions.data(), DType::kI32, {tokens}), TensorView(inv_freq.data(), DType::kF32, {pairs}),
+                   magnitude, TensorView(cos_sin.data(), DType::kF32, {tokens, pairs, 2})},
                   pool);
   return cos_sin;
 }
@@ -46,7 +46,8 @@ QUIRE_INSTANTIATE_VARIANTS(RopeTest);
 TEST_P(RopeTest, EqualsTheOracle) {
   const std::vector<std::int32_t> positions{0, 1, 17, 2047, 131071};
   for (const RopeKind kind : {RopeKind::kHalfSplit, RopeKind::kInterleaved}) {
-    for (const auto& [head_size, rot] : {std::pair{64, 64}, {64, 32}, {80, 20}, {96, 96}, {128, 128}, {256, 256}, {512, 512}, {6, 2}}) {
+    for (const auto& [head_size, rot] :
+         {std::pair{64, 64}, {64, 32}, {80, 20}, {96, 96}, {128, 128}, {256, 256}, {512, 512}, {6, 2}}) {
       const RopeCase c{.head_size = head_size, .rot = rot, .magnitude = rot == 32 ? 1.25f : 1.0f, .kind = kind};
       const std::vector<float> x = noises(positions.size() * c.heads * head_size, rot);
       const std::vector<float> out = rotate(table(), c, x, positions);

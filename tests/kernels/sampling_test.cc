@@ -126,8 +126,9 @@ TEST(SamplingFilters, EqualTheOracle) {
         const std::vector<double> expected = reference::sampling_distribution(logits, row);
         const std::vector<bool> left = kept(logits, row);
         for (int i = 0; i < size; ++i) {
-          ASSERT_EQ(left[i], expected[i] > 0) << size << " tokens, seed " << seed << ", token " << i << ", top_k " << row.top_k
-                                              << ", top_p " << row.top_p << ", typical_p " << row.typical_p << ", min_p " << row.min_p;
+          ASSERT_EQ(left[i], expected[i] > 0)
+              << size << " tokens, seed " << seed << ", token " << i << ", top_k " << row.top_k << ", top_p " << row.top_p
+              << ", typical_p " << row.typical_p << ", min_p " << row.min_p;
         }
       }
     }
@@ -322,8 +323,12 @@ TEST_P(SamplingTest, RowsAreIndependent) {
   std::vector<SampleRow> rows;
   for (int i = 0; i < kRows; ++i) {
     logits.push_back(noises(2000, i));
-    rows.push_back({.temperature = i % 3 == 0 ? 0.0f : 1.0f, .top_k = i % 5, .seed = 9u, .stream = static_cast<std::uint32_t>(i),
-                    .logprob = true, .num_top = i % 4});
+    rows.push_back({.temperature = i % 3 == 0 ? 0.0f : 1.0f,
+                    .top_k = i % 5,
+                    .seed = 9u,
+                    .stream = static_cast<std::uint32_t>(i),
+                    .logprob = true,
+                    .num_top = i % 4});
   }
   logits[5][3] = NAN;  // one request's failure
   for (const int threads : {1, 4}) {
@@ -441,7 +446,9 @@ TEST_P(PeerBugs, B100_ForbiddingATokenChangesNoOther) {
 
 TEST_P(PeerBugs, B106_TokensOutsideTheVocabularyTouchNothing) {
   const float infinity = std::numeric_limits<float>::infinity();
-  const std::vector<TokenBias> biases{{-1, 50.0f}, {64, 50.0f}, {std::numeric_limits<std::int32_t>::max(), -infinity},
+  const std::vector<TokenBias> biases{{-1, 50.0f},
+                                      {64, 50.0f},
+                                      {std::numeric_limits<std::int32_t>::max(), -infinity},
                                       {std::numeric_limits<std::int32_t>::min(), 50.0f}};
   const std::vector<TokenCount> counts{{-1, 3}, {64, 3}, {std::numeric_limits<std::int32_t>::max(), 1}};
   SampleRow row{.repetition_penalty = 5.0f, .presence_penalty = 2.0f};

@@ -6,9 +6,9 @@
 namespace quire::testing {
 
 struct SimdProbe {
-  using Map = void (*)(const float* in, float* out);                                           // 16 lanes
-  using Map2 = void (*)(const float* a, const float* b, float* out);                           // 16 lanes each
-  using Map3 = void (*)(const float* a, const float* b, const float* c, float* out);           // 16 lanes each
+  using Map = void (*)(const float* in, float* out);                                  // 16 lanes
+  using Map2 = void (*)(const float* a, const float* b, float* out);                  // 16 lanes each
+  using Map3 = void (*)(const float* a, const float* b, const float* c, float* out);  // 16 lanes each
   Map exp, tanh, silu, gelu_tanh, round_even, exp2_integral;
   Map2 add, subtract, multiply, divide, max, min, softcapped;
   Map3 fma;

@@ -24,7 +24,8 @@ class SimdTest : public CpuKernelTest {
   }
 
   // In units of the last place of the exact result, over [low, high] in `steps`; lanes in every position.
-  double largest_error(SimdProbe::Map function, const std::function<double(double)>& exact, float low, float high, int steps) const {
+  double largest_error(SimdProbe::Map function, const std::function<double(double)>& exact, float low, float high,
+                       int steps) const {
     double largest = 0.0;
     for (int i = 0; i < steps; i += 16) {
       Lanes in, out;
@@ -46,10 +47,12 @@ std::uint32_t bits_of(float f) { return std::bit_cast<std::uint32_t>(f); }
 
 // Floats of every kind: special values, halfway cases of the narrow formats, and random bits.
 std::vector<float> many_floats() {
-  std::vector<float> values{0.0f, -0.0f, 1.0f, -1.0f, INFINITY, -INFINITY, NAN, 65504.0f, 65519.996f, 65520.0f, 65536.0f, 1e-45f,
-                            0x1p-24f, 0x1p-25f, 0x1.000002p-25f, 0x1.8p-24f, 0x1p-14f, 0x1.ffcp-15f, 0x1.ffep-15f, 0x1p-126f};
+  std::vector<float> values{
+      0.0f,     -0.0f,  1.0f,     -1.0f,    INFINITY,        -INFINITY,  NAN,      65504.0f,     65519.996f,   65520.0f,
+      65536.0f, 1e-45f, 0x1p-24f, 0x1p-25f, 0x1.000002p-25f, 0x1.8p-24f, 0x1p-14f, 0x1.ffcp-15f, 0x1.ffep-15f, 0x1p-126f};
   for (std::uint32_t h = 0; h < 65536; ++h) {  // around each bfloat16 and its halfway point
-    for (const std::uint32_t low : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) values.push_back(from_bits(h << 16 | low));
+    for (const std::uint32_t low : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+      values.push_back(from_bits(h << 16 | low));
   }
   for (std::uint32_t e = 100; e < 150; ++e) {  // around the halfway points of half precision
     for (std::uint32_t m = 0; m < 1024; m += 7) {
@@ -105,7 +108,8 @@ std::uint16_t nearest_half(float f) {
   std::uint16_t low = 0, high = 0x7bff;  // the greatest half that is not above
   while (low < high) {
     const auto middle = static_cast<std::uint16_t>((low + high + 1) / 2);
-    (half_value(middle) <= magnitude ? low : high) = static_cast<std::uint16_t>(half_value(middle) <= magnitude ? middle : middle - 1);
+    (half_value(middle) <= magnitude ? low : high) =
+        static_cast<std::uint16_t>(half_value(middle) <= magnitude ? middle : middle - 1);
   }
   const double below = magnitude - half_value(low);
   const double above = (low == 0x7bff ? 65536.0 : half_value(static_cast<std::uint16_t>(low + 1))) - magnitude;
@@ -139,7 +143,9 @@ TEST_P(SimdTest, LanesAreIeeeOperations) {
     }
   };
   const SimdProbe& p = probe();
-  const auto two = [](SimdProbe::Map2 f) { return [f](const float* a, const float* b, const float*, float* out) { f(a, b, out); }; };
+  const auto two = [](SimdProbe::Map2 f) {
+    return [f](const float* a, const float* b, const float*, float* out) { f(a, b, out); };
+  };
   check("+", two(p.add), [](float a, float b, float) { return a + b; });
   check("-", two(p.subtract), [](float a, float b, float) { return a - b; });
   check("*", two(p.multiply), [](float a, float b, float) { return a * b; });
@@ -148,7 +154,8 @@ TEST_P(SimdTest, LanesAreIeeeOperations) {
   check("min", two(p.min), [](float a, float b, float) { return a < b ? a : b; });
   check("fma", p.fma, [](float a, float b, float c) { return std::fma(a, b, c); });
   for (std::size_t i = 2; i < values.size(); i += 5) {
-    ASSERT_TRUE(same_bits(p.fma_scalar(values[i], values[i - 1], values[i - 2]), std::fma(values[i], values[i - 1], values[i - 2])));
+    ASSERT_TRUE(
+        same_bits(p.fma_scalar(values[i], values[i - 1], values[i - 2]), std::fma(values[i], values[i - 1], values[i - 2])));
   }
 }
 

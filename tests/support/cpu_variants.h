@@ -63,7 +63,8 @@ inline ::testing::AssertionResult same_bits(const std::vector<float>& a, const s
 }
 
 // |a - b| <= absolute + relative |b| everywhere; NaN is far from everything.
-inline ::testing::AssertionResult near(const std::vector<float>& a, const std::vector<double>& b, double relative, double absolute) {
+inline ::testing::AssertionResult near(const std::vector<float>& a, const std::vector<double>& b, double relative,
+                                       double absolute) {
   if (a.size() != b.size()) return ::testing::AssertionFailure() << a.size() << " against " << b.size() << " elements";
   for (std::size_t i = 0; i < a.size(); ++i) {
     if (!(std::abs(a[i] - b[i]) <= absolute + relative * std::abs(b[i]))) {

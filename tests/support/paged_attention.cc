@@ -57,7 +57,8 @@ PagedAttention::PagedAttention(const AttentionCase& attention)
     kv_lens_.push_back(s.kv_len);
     for (int i = 0; i < s.num_new; ++i) {
       for (int h = 0; h < case_.num_heads; ++h) {
-        for (int d = 0; d < case_.head_size; ++d) q_.push_back(noise(key_of(s, 0, s.kv_len - s.num_new + i, h, d), case_.q_scale));
+        for (int d = 0; d < case_.head_size; ++d)
+          q_.push_back(noise(key_of(s, 0, s.kv_len - s.num_new + i, h, d), case_.q_scale));
       }
     }
   }
@@ -114,10 +115,11 @@ void PagedAttention::write_kv() {
       std::vector<float> k = kv_row(case_.sequences[s], position, false), v = kv_row(case_.sequences[s], position, true);
       const std::int64_t page = pages_[static_cast<std::size_t>(page_indptr_[s] + position / case_.block_size)];
       std::int64_t slot = page * case_.block_size + position % case_.block_size;
-      cpu::find_kernels("portable")->append_kv({TensorView(k.data(), DType::kF32, {1, case_.num_kv_heads, case_.head_size}),
-                                                TensorView(v.data(), DType::kF32, {1, case_.num_kv_heads, case_.head_size}),
-                                                TensorView(&slot, DType::kI64, {1}), layer_},
-                                               pool);
+      cpu::find_kernels("portable")
+          ->append_kv({TensorView(k.data(), DType::kF32, {1, case_.num_kv_heads, case_.head_size}),
+                       TensorView(v.data(), DType::kF32, {1, case_.num_kv_heads, case_.head_size}),
+                       TensorView(&slot, DType::kI64, {1}), layer_},
+                      pool);
     }
   }
 }

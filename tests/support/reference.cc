@@ -45,7 +45,9 @@ Doubles adjusted_logits(const Floats& logits, const SampleRow& row) {
     if (row.mask != nullptr && (row.mask[i / 32] >> (i % 32) & 1u) == 0) x[i] = -kInfinity;
     if (row.num_allowed > 0 && i >= static_cast<std::size_t>(row.num_allowed)) x[i] = -kInfinity;
   }
-  const auto at = [&](std::int32_t token) { return token >= 0 && static_cast<std::size_t>(token) < x.size() ? &x[token] : nullptr; };
+  const auto at = [&](std::int32_t token) {
+    return token >= 0 && static_cast<std::size_t>(token) < x.size() ? &x[token] : nullptr;
+  };
   for (int i = 0; i < row.num_biases; ++i) {
     if (double* v = at(row.biases[i].token)) *v += static_cast<double>(row.biases[i].bias);
   }
@@ -97,9 +99,7 @@ Doubles rope(const Floats& x, const std::vector<std::int32_t>& positions, const 
 
 double silu(double x) { return x / (1.0 + std::exp(-x)); }
 
-double gelu_tanh(double x) {
-  return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
-}
+double gelu_tanh(double x) { return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x))); }
 
 Doubles attention(const AttentionInput& in) {
   const int rows = static_cast<int>(in.q.size()) / (in.num_heads * in.head_size);

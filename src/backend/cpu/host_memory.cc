@@ -69,7 +69,8 @@ DeviceBuffer allocate_host_memory(std::size_t bytes) {
   } else if (bytes <= kMost) {
     data = map_pages(round_up(bytes, kHugePage));
   }
-  if (data == nullptr) fail(ErrorCode::kOutOfMemory, "the host cannot give {} bytes ({} available)", bytes, available_host_bytes());
+  if (data == nullptr)
+    fail(ErrorCode::kOutOfMemory, "the host cannot give {} bytes ({} available)", bytes, available_host_bytes());
   return {data, bytes, small ? free_small : free_pages};
 }
 

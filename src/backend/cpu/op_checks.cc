@@ -16,7 +16,8 @@ using Dims = std::initializer_list<std::int64_t>;
 // Whether `view` has this type and shape and, if it holds anything, memory.
 void require(const char* what, const TensorView& view, DType dtype, Dims dims) {
   const bool shaped = view.rank == static_cast<int>(dims.size()) && std::equal(dims.begin(), dims.end(), view.shape.begin());
-  if (shaped && view.dtype == dtype && (view.data != nullptr || view.num_elements() == 0)) [[likely]] return;
+  if (shaped && view.dtype == dtype && (view.data != nullptr || view.num_elements() == 0)) [[likely]]
+    return;
   fail(ErrorCode::kInternal, "{} is {}{}, must be {} [{}]", what, view.describe(), view.data == nullptr ? " without memory" : "",
        to_string(dtype), fmt::join(dims, ", "));
 }
@@ -60,7 +61,8 @@ void check_sequence(const AttentionArgs& args, std::int64_t s) {
   QUIRE_CHECK_MSG(pages[0] >= 0 && pages[0] <= pages[1] && pages[1] <= args.page_indices.dim(0),
                   "attention: sequence {} has page entries [{}, {}) of {}", s, pages[0], pages[1], args.page_indices.dim(0));
   QUIRE_CHECK_MSG(kv_len >= 0 && kv_len <= std::int64_t{pages[1] - pages[0]} * args.kv.block_size,
-                  "attention: sequence {} has kv_len {}, but {} blocks of {}", s, kv_len, pages[1] - pages[0], args.kv.block_size);
+                  "attention: sequence {} has kv_len {}, but {} blocks of {}", s, kv_len, pages[1] - pages[0],
+                  args.kv.block_size);
 }
 
 void check_sample_row(std::int64_t r, const SampleRow& row) {
@@ -113,7 +115,8 @@ void check_args(const MatmulArgs& args) {
     const Projection& p = args.projections[i];
     require_rank("matmul: weight", p.weight, 2);
     require("matmul: weight", p.weight, p.weight.dtype, {p.weight.dim(0), inner});
-    QUIRE_CHECK_MSG(inner % block_elements(p.weight.dtype) == 0, "matmul: weight is {}, not of whole blocks", p.weight.describe());
+    QUIRE_CHECK_MSG(inner % block_elements(p.weight.dtype) == 0, "matmul: weight is {}, not of whole blocks",
+                    p.weight.describe());
     require("matmul: out", p.out, DType::kF32, {rows, p.weight.dim(0)});
     if (p.bias.data != nullptr) require("matmul: bias", p.bias, DType::kF32, {p.weight.dim(0)});
   }
@@ -133,8 +136,8 @@ void check_args(const RopeArgs& args) {
   const std::int64_t tokens = args.x.dim(0), head_size = args.x.dim(2), pairs = args.cos_sin.dim(1);
   require("rope: x", args.x, DType::kF32, {tokens, args.x.dim(1), head_size});
   require("rope: cos_sin", args.cos_sin, DType::kF32, {tokens, pairs, 2});
-  QUIRE_CHECK_MSG(2 * pairs <= head_size && head_size <= cpu::kMaxHeadSize, "rope: {} elements of a head of {} (at most {}) rotate",
-                  2 * pairs, head_size, cpu::kMaxHeadSize);
+  QUIRE_CHECK_MSG(2 * pairs <= head_size && head_size <= cpu::kMaxHeadSize,
+                  "rope: {} elements of a head of {} (at most {}) rotate", 2 * pairs, head_size, cpu::kMaxHeadSize);
 }
 
 void check_args(const AppendKvArgs& args) {

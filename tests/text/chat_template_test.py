@@ -81,7 +81,8 @@ QWEN3 = """{%- if messages[0].role == 'system' %}
         {%- endif %}
         {%- if loop.index0 > ns.last_query_index %}
             {%- if loop.last or (not loop.last and reasoning_content) %}
-                {{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning_content.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}
+                {{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning_content.strip('\\n') }}
+                {{- '\\n</think>\\n\\n' + content.lstrip('\\n') }}
             {%- else %}
                 {{- '<|im_start|>' + message.role + '\\n' + content }}
             {%- endif %}
@@ -99,8 +100,8 @@ QWEN3 = """{%- if messages[0].role == 'system' %}
 {%- endif %}"""
 
 LLAMA3 = (
-    "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = '<|start_header_id|>' + message['role'] + "
-    "'<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + "
+    "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = "
+    "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n'+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + "
     "content %}{% endif %}{{ content }}{% endfor %}{% if add_generation_prompt %}"
     "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}")
 
@@ -200,7 +201,8 @@ MISTRAL3 = mistral("[INST] ", "[/INST]", "loop.last", '" " + message["content"]|
 MISTRAL3_TEKKEN = mistral("[INST]", "[/INST]", "loop.last", 'message["content"]|trim')
 
 MISTRAL7 = (
-    "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + '[/INST]' }}"
+    "{{ bos_token }}{% for message in messages %}"
+    "{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + '[/INST]' }}"
     "{% elif message['role'] == 'system' %}{{ '[SYSTEM_PROMPT] ' + message['content'] + '[/SYSTEM_PROMPT]' }}"
     "{% elif message['role'] == 'assistant' %}{{ ' ' + message['content'] + eos_token }}{% endif %}{% endfor %}")
 
@@ -236,7 +238,8 @@ DIALOGUES = [
     [(S, " \n padded \u3000"), (U, "\n\n  spaces around \t\n"), (A, "  yes\n"), (U, "\u00a0caf\u00e9 \u6f22\u5b57 \U0001f44d ")],
     [(U, "think"), (A, "<think>\nhm\n\n</think>\n\nYes."), (U, "again"), (A, "<think>a</think>\n\n\nNo.")],
     [(U, "one"), (A, "two"), (A, "<think>x</think>three"), (A, "four")],
-    [(S, "first"), (U, "a"), (S, "second"), (U, "b")], [(S, ""), (U, "")], [(S, "alone")], [(A, "first"), (U, "then")], [(U, "a"), (U, "b")],
+    [(S, "first"), (U, "a"), (S, "second"), (U, "b")], [(S, ""), (U, "")], [(S, "alone")],
+    [(A, "first"), (U, "then")], [(U, "a"), (U, "b")],
 ]
 
 
@@ -247,7 +250,8 @@ def render(template, messages, prompt, bos, eos):
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = raise_exception
     try:
-        return environment.from_string(template).render(messages=messages, add_generation_prompt=prompt, bos_token=bos, eos_token=eos)
+        compiled = environment.from_string(template)
+        return compiled.render(messages=messages, add_generation_prompt=prompt, bos_token=bos, eos_token=eos)
     except TemplateError:
         return None
 
@@ -255,8 +259,9 @@ def render(template, messages, prompt, bos, eos):
 def small_tokenizer(tokens, sentencepiece_like):
     """Characters and bytes as tokens, a few merges, and the family's control tokens."""
     if sentencepiece_like:
-        vocab = {t: i for i, t in enumerate(["<unk>", *(f"<0x{b:02X}>" for b in range(256)), *map(chr, range(33, 127)), SPACE_MARK])}
-        merges = [("\n", "\n")] if "\n" in vocab else [("i", "n"), (SPACE_MARK, "a"), ("[", "I")]
+        tokens_of_bytes = [f"<0x{b:02X}>" for b in range(256)]
+        vocab = {t: i for i, t in enumerate(["<unk>", *tokens_of_bytes, *map(chr, range(33, 127)), SPACE_MARK])}
+        merges = [("i", "n"), (SPACE_MARK, "a"), ("[", "I")]
         for left, right in merges:
             vocab[left + right] = len(vocab)
         tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, byte_fallback=True, fuse_unk=True, unk_token="<unk>"))

@@ -73,7 +73,8 @@ class RandomText:
     SPACES = [" ", "  ", "   ", "\t", "\n", "\r\n", "\r", "\n\n", " \n", "\u00a0", "\u3000", "\u2028", "\u1680", "\x0b", "\x85",
               "\u200b", "\u180e", "\ufeff", SPACE_MARK]
     WORDS = ["the", "Hello", "world", "don't", "I'll", "WE'RE", "it'S", "you'Ve", "'s", "'T", "'\u017f", "''", "caf\u00e9",
-             "cafe\u0301", "Vi\u1ec7t", "na\u00efve", "stra\u00dfe", "\u0130", "def f(x):", "return", "0x1F", "3.14159", "1234567890",
+             "cafe\u0301", "Vi\u1ec7t", "na\u00efve", "stra\u00dfe", "\u0130",
+             "def f(x):", "return", "0x1F", "3.14159", "1234567890",
              "\u0661\u0662\u0663", "\u00bd", "\u2167", "A\u030a\u0323", "\u1e9b\u0323", "e\u0323\u0302", "\u1112\u1161\u11ab",
              "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f1e9\U0001f1ea", "\u2764\ufe0f", "\U0001f44d\U0001f3fd",
              "\u6f22\u5b57", "\u30ab\u3099", "\u0e20\u0e32\u0e29\u0e32", "\u0939\u093f\u0928\u094d\u0926\u0940", "\x00", "\x7f",
@@ -118,6 +119,15 @@ class RandomText:
                     body[at:at] = bytes(self.random.choice([0x80, 0xBF, 0xC0, 0xC3, 0xE2, 0xED, 0xA0, 0xF0, 0x9F, 0xF4, 0xFF])
                                         for _ in range(self.random.randint(1, 3)))
         return bytes(body)
+
+
+# The places in which engines have differed; compared whatever the seed.
+VECTORS = [
+    "", " ", "  ", "<s> a", "<s>a", "<|im_start|>user\nHi<|im_end|>", "<start_of_turn>user\nHi<end_of_turn>", " Vi\u1ec7t", " a", "a ",
+    "\x00", "a\x00b", "\U0001f600", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "1234567890", "a\r\nb\r\n\r\nc", "\t\t\tx",
+    "don't I'LL", "\u6f22\u5b57\u304b\u306a \u0440\u0443\u0441 \u0639\u0631\u0628", "\n" * 40, " " * 40 + "x", "\u2581\u2581",
+    "<0x0A>", "\u0120the",
+]
 
 
 def replaced(body):

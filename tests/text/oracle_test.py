@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from oracle_support import SPACE_MARK, Differences, RandomText, ask, ids_of, json_lines, replaced, skip
+from oracle_support import SPACE_MARK, VECTORS, Differences, RandomText, ask, ids_of, json_lines, replaced, skip
 
 try:
     import gguf_vocabulary_json
@@ -88,7 +88,7 @@ class Test:
 
     def bodies(self, name, count, specials):
         random = RandomText(f"{self.seed} {name}", specials)
-        return [random.bytes() for _ in range(count)]
+        return [v.encode() for v in VECTORS] + [random.bytes() for _ in range(count)]
 
 
 # --- SmolLM2: byte-level BPE ------------------------------------------------------------------------------------------------
@@ -148,7 +148,8 @@ def gemma_sentencepiece(vocabulary):
 
 def gemma_hugging_face(vocabulary):
     """In the form of Gemma's own tokenizer.json: merges made from the scores, user-defined tokens as added tokens."""
-    tokens = [t.replace(" ", SPACE_MARK) if kind == USER_DEFINED else t for t, kind in zip(vocabulary["tokens"], vocabulary["types"])]
+    tokens = [t.replace(" ", SPACE_MARK) if kind == USER_DEFINED else t
+              for t, kind in zip(vocabulary["tokens"], vocabulary["types"])]
     vocab = {token: i for i, token in enumerate(tokens)}
     merges = []
     for i, token in enumerate(tokens):
@@ -242,7 +243,8 @@ def train_characters(**options):
 
 
 def bos(tokenizer, token):
-    tokenizer.post_processor = processors.TemplateProcessing(single=f"{token} $A", special_tokens=[(token, tokenizer.token_to_id(token))])
+    special = [(token, tokenizer.token_to_id(token))]
+    tokenizer.post_processor = processors.TemplateProcessing(single=f"{token} $A", special_tokens=special)
 
 
 def test_llama3_style(test, count):
@@ -263,7 +265,8 @@ def test_qwen_style(test, count):
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
     tokenizer.add_tokens([AddedToken("<think>", normalized=False), AddedToken("d\u0323", normalized=True)])
     # Hugging Face decodes a normalized token to its normalised form, the library to its own.
-    test.check_json("qwen-style", tokenizer, count, specials + ["<think>", "d\u0323", "\u1e0d"], [tokenizer.token_to_id("d\u0323")])
+    normalized = tokenizer.token_to_id("d\u0323")
+    test.check_json("qwen-style", tokenizer, count, specials + ["<think>", "d\u0323", "\u1e0d"], [normalized])
 
 
 def test_tekken_style(test, count):

@@ -65,7 +65,7 @@ struct RopeTableArgs {
   TensorView positions;  // [T] I32
   TensorView inv_freq;   // [rot / 2] F32
   float magnitude = 1.0f;
-  TensorView cos_sin;    // [T, rot / 2, 2] F32
+  TensorView cos_sin;  // [T, rot / 2, 2] F32
 };
 
 enum class RopeKind : std::uint8_t {
@@ -106,16 +106,16 @@ struct AppendKvArgs {
 // page_indices[page_indptr[s] + j / B]. Entries of blocks that no row sees may hold anything and are never followed.
 // Scores are scale * q.k, then softcap * tanh(score / softcap) if softcap > 0. Head h reads KV head h / (Hq / Hkv).
 struct AttentionArgs {
-  TensorView q;             // [T, Hq, D]
-  TensorView out;           // [T, Hq, D]; not q
+  TensorView q;    // [T, Hq, D]
+  TensorView out;  // [T, Hq, D]; not q
   KvLayer kv;
   TensorView q_indptr;      // [S + 1] I32, absolute rows of q
   TensorView kv_lens;       // [S] I32, the new tokens included
   TensorView page_indptr;   // [S + 1] I32, absolute entries of page_indices
   TensorView page_indices;  // [P] I32
   float scale = 1.0f;
-  int window = 0;           // positions seen, its own included; 0: all
-  float softcap = 0.0f;     // 0: none
+  int window = 0;        // positions seen, its own included; 0: all
+  float softcap = 0.0f;  // 0: none
 };
 
 enum class Activation : std::uint8_t {
@@ -164,17 +164,17 @@ struct SampleRow {
   float frequency_penalty = 0.0f;
   const TokenCount* counts = nullptr;  // [num_counts] distinct tokens of prompt and output; only with a penalty
   int num_counts = 0;
-  const TokenBias* biases = nullptr;   // [num_biases] distinct tokens; -infinity forbids (min_tokens uses it)
+  const TokenBias* biases = nullptr;  // [num_biases] distinct tokens; -infinity forbids (min_tokens uses it)
   int num_biases = 0;
-  const std::uint32_t* mask = nullptr; // [ceil(V / 32)] bit set: allowed; nullptr: all
-  int num_allowed = 0;                 // only tokens below can be sampled (the tokenizer's vocabulary); 0: V
-  std::uint64_t seed = 0;              // the draw is a pure function of (seed, stream, counter)
-  std::uint32_t stream = 0;            // choice index
-  std::uint32_t counter = 0;           // index of the token in its output
-  bool draw = true;                    // false: logprobs only (prompt rows); `token` gets `target`
-  std::int32_t target = -1;            // with draw == false: the token whose logprob is wanted
-  bool logprob = false;                // fill SampleResult::logprob
-  int num_top = 0;                     // alternatives wanted, at most kMaxTop
+  const std::uint32_t* mask = nullptr;  // [ceil(V / 32)] bit set: allowed; nullptr: all
+  int num_allowed = 0;                  // only tokens below can be sampled (the tokenizer's vocabulary); 0: V
+  std::uint64_t seed = 0;               // the draw is a pure function of (seed, stream, counter)
+  std::uint32_t stream = 0;             // choice index
+  std::uint32_t counter = 0;            // index of the token in its output
+  bool draw = true;                     // false: logprobs only (prompt rows); `token` gets `target`
+  std::int32_t target = -1;             // with draw == false: the token whose logprob is wanted
+  bool logprob = false;                 // fill SampleResult::logprob
+  int num_top = 0;                      // alternatives wanted, at most kMaxTop
 };
 
 // ok is false if no token could be drawn: every logit masked, or NaN or +infinity among them.
@@ -189,9 +189,9 @@ struct SampleResult {
 
 // Logits to tokens, one row at a time; the order of application is that of SamplingParams. The logits are left as they were.
 struct SampleArgs {
-  TensorView logits;               // [R, V] F32
-  const SampleRow* rows = nullptr; // [R]
-  SampleResult* results = nullptr; // [R]
+  TensorView logits;                // [R, V] F32
+  const SampleRow* rows = nullptr;  // [R]
+  SampleResult* results = nullptr;  // [R]
 };
 
 // Block `to` becomes a copy of block `from` (all layers of its KV group: one contiguous piece), one pair after the other.
@@ -200,7 +200,7 @@ struct BlockPair {
   std::int32_t to = 0;
 };
 struct CopyBlocksArgs {
-  void* pool = nullptr;          // base of the pool
+  void* pool = nullptr;  // base of the pool
   std::int64_t block_bytes = 0;
   const BlockPair* pairs = nullptr;
   int num_pairs = 0;

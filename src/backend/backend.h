@@ -50,9 +50,9 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual Device device() const = 0;
-  virtual std::string isa() const = 0;          // "portable", "avx2", "sm_90", ...
-  virtual std::size_t free_bytes() const = 0;   // memory that could be allocated now
-  virtual DType activation_dtype() const = 0;   // of TensorViews between ops
+  virtual std::string isa() const = 0;         // "portable", "avx2", "sm_90", ...
+  virtual std::size_t free_bytes() const = 0;  // memory that could be allocated now
+  virtual DType activation_dtype() const = 0;  // of TensorViews between ops
 
   // Uninitialised memory, 64-byte aligned at least. Throws Error(kOutOfMemory) naming the size.
   virtual DeviceBuffer allocate(std::size_t bytes) = 0;

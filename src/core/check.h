@@ -21,12 +21,14 @@ template <typename... Args>
 
 }  // namespace quire
 
-#define QUIRE_CHECK(condition)                                        \
-  do {                                                                \
-    if (!(condition)) [[unlikely]] ::quire::fail_check(#condition, {}); \
+#define QUIRE_CHECK(condition)             \
+  do {                                     \
+    if (!(condition)) [[unlikely]]         \
+      ::quire::fail_check(#condition, {}); \
   } while (false)
 
-#define QUIRE_CHECK_MSG(condition, ...)                                                          \
-  do {                                                                                           \
-    if (!(condition)) [[unlikely]] ::quire::fail_check(#condition, ::fmt::format(__VA_ARGS__)); \
+#define QUIRE_CHECK_MSG(condition, ...)                            \
+  do {                                                             \
+    if (!(condition)) [[unlikely]]                                 \
+      ::quire::fail_check(#condition, ::fmt::format(__VA_ARGS__)); \
   } while (false)

@@ -35,8 +35,8 @@ class Decoder {
   Backend& backend_;
   KvPool& pool_;
   Activations activations_;
-  TensorView inv_freq_full_;     // [rot / 2] F32
-  TensorView inv_freq_sliding_;  // [rot / 2] F32; no elements without sliding layers
+  TensorView inv_freq_full_;      // [rot / 2] F32
+  TensorView inv_freq_sliding_;   // [rot / 2] F32; no elements without sliding layers
   DeviceBuffer inv_freq_memory_;  // after the views: its initialiser sets them
 };
 

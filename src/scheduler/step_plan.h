@@ -1,4 +1,5 @@
-// StepPlan: the decision for one step, as data. Made by Scheduler::schedule, read by build_batch, given back to Scheduler::commit.
+// StepPlan: the decision for one step, as data. Made by Scheduler::schedule, read by build_batch, given back to
+// Scheduler::commit.
 #pragma once
 
 #include <vector>
@@ -25,8 +26,8 @@ struct BlockCopy {
 struct StepPlan {
   std::vector<ScheduledSequence> entries;  // decode rows first, then prefill chunks
   std::vector<BlockCopy> copies;
-  int num_tokens = 0;                      // T
-  int num_decode = 0;                      // leading entries with num_tokens == 1
+  int num_tokens = 0;  // T
+  int num_decode = 0;  // leading entries with num_tokens == 1
 };
 
 }  // namespace quire

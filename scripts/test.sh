@@ -16,6 +16,8 @@ failed=0
 skipped=0
 failures=()
 
+# The Python packages of scripts/packages.txt.
+export VIRTUAL_ENV="$PWD/.venv" PATH="$PWD/.venv/bin:$PATH"
 if command -v ccache > /dev/null; then
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 fi

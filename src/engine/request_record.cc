@@ -38,6 +38,7 @@ RequestRecord::RequestRecord(RequestId id, Request request, const Tokenizer& tok
 }
 
 void RequestRecord::set_prompt_logprobs(int position, const SampleResult& result) {
+  if (prompt_logprobs_sent_) return;  // recomputed after a preemption, with the same bits
   prompt_logprobs_[static_cast<std::size_t>(position - 1)] = to_logprobs(result, *request_.sampling.prompt_logprobs);
 }
 

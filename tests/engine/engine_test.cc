@@ -202,6 +202,19 @@ TEST_F(EngineTest, PromptLogprobsAgreeWithTeacherForcing) {
   }
 }
 
+TEST_F(EngineTest, PromptLogprobsSurviveAPreemption) {
+  EngineOptions options = small();
+  options.num_blocks = 8;  // two prompts fit, two answers do not
+  Request first = request(std::vector<TokenId>(20, 3), 12);
+  Request scored = request(std::vector<TokenId>(20, 5), 12);  // the later one is the victim
+  scored.sampling.prompt_logprobs = 1;
+  Engine roomy(path_, small());
+  const Outcomes expected = run(roomy, {first, scored});
+  Engine tight(path_, options);
+  EXPECT_EQ(run(tight, {first, scored}), expected);
+  EXPECT_GT(tight.stats().num_preemptions, 0);
+}
+
 TEST_F(EngineTest, TokenMaskIsObeyedAndItsFailureEndsOnlyItsRequest) {
   Engine engine(path_, small());
   Request masked = request();

@@ -33,7 +33,7 @@ std::vector<TokenId> parse_ids(const std::string& text) {
 }
 
 std::string stream(const quire::Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
-  quire::TextStream stream(tokenizer, {}, true);
+  quire::TextStream stream(tokenizer, {}, {.at_text_start = true});
   std::string out;
   for (const TokenId id : ids) out += stream.push(id);
   return out + stream.finish();

@@ -32,7 +32,7 @@ struct Streamed {
 
 Streamed stream(const Tokenizer& t, const std::vector<TokenId>& ids, const std::vector<std::string>& stop) {
   Streamed result;
-  TextStream s(t, stop, true);
+  TextStream s(t, stop, {.at_text_start = true});
   for (const TokenId id : ids) {
     result.pieces.push_back(s.push(id));
     EXPECT_TRUE(text::is_valid_utf8(result.pieces.back()));
@@ -114,11 +114,22 @@ TEST(TextStream, ControlTokensHaveNoText) {
   EXPECT_EQ(stream(tokenizer(), tokens({"ABC", "<|x|>", "DEF"}), {"<|x|>"}).text, "ABCDEF");
 }
 
+TEST(TextStream, StopStringsCountOnlyAfterMinTokens) {
+  const auto ids = tokens({"DEF", "G", "HI", "J", "K", "DEF", "G", "HI", "J", "X"});
+  for (const auto& [min_tokens, text] : std::vector<std::pair<int, std::string>>{{0, ""}, {3, "DEFGHIJK"}, {4, "DEFGHIJK"}}) {
+    TextStream s(tokenizer(), {"DEFGHIJ"}, {.min_tokens = min_tokens});
+    std::string out;
+    for (const TokenId id : ids) out += s.push(id);
+    EXPECT_EQ(out + s.finish(), text) << min_tokens;
+    EXPECT_TRUE(s.stopped());
+  }
+}
+
 TEST(TextStream, LeadingSpaceGoesOnlyAtTheStartOfTheText) {
   const Tokenizer t = make_tokenizer(sentencepiece_vocabulary({"\u2581", "a", "\u2581a"}));
   const TokenId id = t.token_id("\u2581a");
   for (const bool at_start : {false, true}) {
-    TextStream s(t, {}, at_start);
+    TextStream s(t, {}, {.at_text_start = at_start});
     EXPECT_EQ(s.push(1), "");
     EXPECT_EQ(s.push(id), at_start ? "a" : " a");
     EXPECT_EQ(s.push(id), " a");

@@ -95,6 +95,13 @@ void find_alternatives(const float* x, std::int64_t size, int count, std::int32_
 bool changes_logits(const SampleRow& row) { return row.mask != nullptr || row.num_biases > 0 || row.num_counts > 0; }
 
 // out = logits under mask, bias and penalties, in this order. Entries for tokens that do not exist are passed over.
+// What an adjustment made of a logit, held within the finite numbers: only a mask or a bias of -infinity forbids a token, and
+// none becomes infinitely likely.
+float adjusted(float before, float after) {
+  if (before == -kInfinity) return before;
+  return after > __FLT_MAX__ ? __FLT_MAX__ : after < -__FLT_MAX__ ? -__FLT_MAX__ : after;
+}
+
 void adjust(const float* logits, std::int64_t size, const SampleRow& row, float* out) {
   for (std::int64_t i = 0; i < size; ++i) {
     const bool allowed = row.mask == nullptr || (row.mask[i / 32] >> (i % 32) & 1u) != 0;
@@ -102,14 +109,17 @@ void adjust(const float* logits, std::int64_t size, const SampleRow& row, float*
   }
   for (int i = 0; i < row.num_biases; ++i) {
     const TokenBias& bias = row.biases[i];
-    if (bias.token >= 0 && bias.token < size) out[bias.token] += bias.bias;
+    if (bias.token < 0 || bias.token >= size) continue;
+    float& logit = out[bias.token];
+    logit = bias.bias == -kInfinity ? bias.bias : adjusted(logit, logit + bias.bias);
   }
   for (int i = 0; i < row.num_counts; ++i) {
     const TokenCount& count = row.counts[i];
     if (count.token < 0 || count.token >= size) continue;
     float& logit = out[count.token];
-    logit = logit > 0 ? logit / row.repetition_penalty : logit * row.repetition_penalty;
-    if (count.in_output > 0) logit -= row.presence_penalty + row.frequency_penalty * static_cast<float>(count.in_output);
+    logit = adjusted(logit, logit > 0 ? logit / row.repetition_penalty : logit * row.repetition_penalty);
+    if (count.in_output == 0) continue;
+    logit = adjusted(logit, logit - (row.presence_penalty + row.frequency_penalty * static_cast<float>(count.in_output)));
   }
 }
 

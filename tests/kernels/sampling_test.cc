@@ -212,6 +212,26 @@ TEST_P(SamplingTest, Greedy) {
   EXPECT_EQ(sample_row(table(), logits, row).token, 17);
 }
 
+TEST_P(SamplingTest, FiniteAdjustmentsThatOverflowNeitherForbidNorDecide) {
+  constexpr float kHuge = 3e38f;
+  SampleRow row;
+  row.temperature = 0.0f;
+  const TokenBias biases[] = {{0, kHuge}, {1, kHuge}};
+  row.biases = biases;
+  row.num_biases = 2;
+  EXPECT_TRUE(sample_row(table(), {kHuge, kHuge, 0.0f}, row).ok);
+  EXPECT_EQ(sample_row(table(), {kHuge, kHuge, 0.0f}, row).token, 0);  // both are the largest number there is
+  SampleRow penalised;
+  penalised.temperature = 0.0f;
+  penalised.repetition_penalty = 10.0f;
+  const TokenCount counts[] = {{0, 1}};
+  penalised.counts = counts;
+  penalised.num_counts = 1;
+  const SampleResult only = sample_row(table(), {-kHuge, -std::numeric_limits<float>::infinity()}, penalised);
+  EXPECT_TRUE(only.ok);
+  EXPECT_EQ(only.token, 0);
+}
+
 TEST_P(SamplingTest, RowsThatCannotBeDrawn) {
   const std::vector<float> fine = noises(3000, 3);
   const std::vector<std::uint32_t> nothing(94, 0);

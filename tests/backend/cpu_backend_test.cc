@@ -127,6 +127,22 @@ TEST_P(CpuBackendTest, ElementwiseOpsReachTheirKernels) {
   EXPECT_EQ(blocks[1], 'a');
 }
 
+TEST_P(CpuBackendTest, EmbedsAndMultiplies) {
+  CpuBackend backend(table(), {.num_threads = 2});
+  std::vector<float> weight = noises(5 * 64, 1), x(3 * 64, NAN), out(3 * 5, NAN);
+  std::vector<std::int32_t> ids{4, 0, 2};
+  backend.embed({floats(weight, {5, 64}), TensorView(ids.data(), DType::kI32, {3}), floats(x, {3, 64}), 0.5f});
+  EXPECT_EQ(x[3], 0.5f * weight[4 * 64 + 3]);
+  MatmulArgs args;
+  args.x = floats(x, {3, 64});
+  args.num_projections = 1;
+  args.projections[0] = {floats(weight, {5, 64}), {}, floats(out, {3, 5})};
+  backend.matmul(args);
+  double expected = 0.0;
+  for (int k = 0; k < 64; ++k) expected += static_cast<double>(x[64 + k]) * weight[3 * 64 + k];
+  EXPECT_NEAR(out[5 + 3], expected, 1e-4);
+}
+
 TEST_P(CpuBackendTest, RotatesAndAppends) {
   CpuBackend backend(table(), {.num_threads = 2});
   std::vector<std::int32_t> positions{0, 3};

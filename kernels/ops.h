@@ -56,6 +56,9 @@ struct MatmulArgs {
   static constexpr int kMaxProjections = 3;
   TensorView x;  // [R, K]
   int num_projections = 0;
+  // With quantised weights the CPU takes x as a sum of so many 8-bit terms, 1 or 2: the second holds what the first leaves, at
+  // the price of the integer work once more. Ignored with float weights and on CUDA.
+  int activation_terms = 1;
   Projection projections[kMaxProjections];
 };
 

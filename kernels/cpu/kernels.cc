@@ -61,8 +61,8 @@ const KernelTable& best_kernels() {
   return isa == "portable" ? portable::kTable : checked_best();
 }
 
-std::size_t matmul_scratch_bytes(std::int64_t rows, std::int64_t inner) {
-  return static_cast<std::size_t>(rows * (inner / kBlock)) * sizeof(ActivationBlock);
+std::size_t matmul_scratch_bytes(std::int64_t rows, std::int64_t inner, int activation_terms) {
+  return static_cast<std::size_t>(rows * activation_terms * (inner / kBlock)) * sizeof(ActivationBlock);
 }
 
 }  // namespace quire::cpu

@@ -18,7 +18,7 @@ struct KernelTable {
   void (*rms_norm)(const RmsNormArgs&, ThreadPool&);
   void (*add_rms_norm)(const AddRmsNormArgs&, ThreadPool&);
   void (*add)(const AddArgs&, ThreadPool&);
-  // `scratch`: at least matmul_scratch_bytes(R, K), 64-byte aligned: the quantised rows of x.
+  // `scratch`: at least matmul_scratch_bytes(R, K, activation_terms), 64-byte aligned: the quantised rows of x.
   void (*matmul)(const MatmulArgs&, ThreadPool&, void* scratch);
   void (*rope)(const RopeArgs&, ThreadPool&);
   void (*append_kv)(const AppendKvArgs&, ThreadPool&);
@@ -37,7 +37,7 @@ const KernelTable* find_kernels(std::string_view isa);
 // variant, bit for bit, on a small case of every op; a difference logs a warning and falls back to the portable one.
 const KernelTable& best_kernels();
 
-std::size_t matmul_scratch_bytes(std::int64_t rows, std::int64_t inner);
+std::size_t matmul_scratch_bytes(std::int64_t rows, std::int64_t inner, int activation_terms = 1);
 std::size_t attention_scratch_bytes(std::int64_t max_kv_len, int num_threads);
 
 // Independent of the instruction set (double precision or pure copies).

@@ -18,13 +18,39 @@ std::int64_t grain_of(std::int64_t count, const ThreadPool& pool) {
 
 std::int64_t num_groups(const Projection& p) { return ceil_div(p.weight.shape[0], kTileWeights); }
 
-void quantize_rows(const TensorView& x, ActivationBlock* blocks, ThreadPool& pool) {
+// blocks [R, terms, K / 32].
+void quantize_rows(const TensorView& x, int terms, ActivationBlock* blocks, ThreadPool& pool) {
   const std::int64_t num_blocks = x.shape[1] / kBlock;
   const auto quantize = [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = begin; r < end; ++r) quantize_row(x.row_as<const float>(r), num_blocks, blocks + r * num_blocks);
+    for (std::int64_t r = begin; r < end; ++r) {
+      ActivationBlock* const row = blocks + r * terms * num_blocks;
+      if (terms == 1) {
+        quantize_row(x.row_as<const float>(r), num_blocks, row);
+      } else {
+        quantize_row_in_two_terms(x.row_as<const float>(r), num_blocks, row, row + num_blocks);
+      }
+    }
   };
   if (x.shape[0] <= 4) return quantize(0, x.shape[0], 0);  // waking the threads would take longer
   pool.parallel_for(x.shape[0], grain_of(x.shape[0], pool), quantize);
+}
+
+// A tile whose rows are two terms each: both are multiplied like rows of their own, then added, then the bias.
+void multiply_two_terms(DType type, const Tile& tile) {
+  float terms[kTileRows * kTileWeights];
+  Tile twice = tile;
+  twice.num_rows = 2 * tile.num_rows;
+  twice.bias = nullptr;
+  twice.out = terms;
+  twice.out_stride = kTileWeights;
+  multiply_quantized(type, twice);
+  for (int r = 0; r < tile.num_rows; ++r) {
+    const float* const term = terms + 2 * r * kTileWeights;
+    for (int i = 0; i < tile.num_weights; ++i) {
+      const float sum = term[i] + term[kTileWeights + i];
+      tile.out[r * tile.out_stride + i] = tile.bias != nullptr ? sum + tile.bias[i] : sum;
+    }
+  }
 }
 
 // The tile of group `group` of the projection and of rows [row, row + num_rows).
@@ -41,8 +67,8 @@ void multiply_tile(const MatmulArgs& args, const Projection& p, std::int64_t gro
   tile.out = p.out.row_as<float>(row) + first;
   tile.out_stride = p.out.outer_stride;
   if (is_quantized(p.weight.dtype)) {
-    tile.blocks = blocks + row * (tile.inner / kBlock);
-    multiply_quantized(p.weight.dtype, tile);
+    tile.blocks = blocks + row * args.activation_terms * (tile.inner / kBlock);
+    args.activation_terms == 1 ? multiply_quantized(p.weight.dtype, tile) : multiply_two_terms(p.weight.dtype, tile);
   } else {
     tile.x = args.x.row_as<const float>(row);
     tile.x_stride = args.x.outer_stride;
@@ -60,17 +86,18 @@ void matmul(const MatmulArgs& args, ThreadPool& pool, void* scratch) {
     groups += num_groups(args.projections[i]);
     any_quantized |= is_quantized(args.projections[i].weight.dtype);
   }
-  if (any_quantized) quantize_rows(args.x, blocks, pool);
+  if (any_quantized) quantize_rows(args.x, args.activation_terms, blocks, pool);
 
   const std::int64_t rows = args.x.shape[0];
-  const std::int64_t tiles = groups * ceil_div(rows, kTileRows);
+  const std::int64_t tile_rows = kTileRows / args.activation_terms;
+  const std::int64_t tiles = groups * ceil_div(rows, tile_rows);
   pool.parallel_for(tiles, grain_of(tiles, pool), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t tile = begin; tile < end; ++tile) {
-      const std::int64_t row = tile / groups * kTileRows;  // neighbours share the rows of activations, and stream the weights
+      const std::int64_t row = tile / groups * tile_rows;  // neighbours share the rows of activations, and stream the weights
       std::int64_t group = tile % groups;
       const Projection* p = args.projections;
       for (; group >= num_groups(*p); ++p) group -= num_groups(*p);
-      multiply_tile(args, *p, group, row, smaller(kTileRows, rows - row), blocks);
+      multiply_tile(args, *p, group, row, smaller(tile_rows, rows - row), blocks);
     }
   });
 }

@@ -87,4 +87,13 @@ void quantize_row(const float* x, std::int64_t num_blocks, ActivationBlock* out)
   }
 }
 
+void quantize_row_in_two_terms(const float* x, std::int64_t num_blocks, ActivationBlock* first, ActivationBlock* second) {
+  for (std::int64_t b = 0; b < num_blocks; ++b, x += kBlock) {
+    quantize_row(x, 1, first + b);
+    float rest[kBlock];
+    for (int i = 0; i < kBlock; ++i) rest[i] = fma(-first[b].d, static_cast<float>(first[b].q[i]), x[i]);
+    quantize_row(rest, 1, second + b);
+  }
+}
+
 }  // namespace quire::cpu::QUIRE_ISA

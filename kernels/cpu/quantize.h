@@ -10,4 +10,7 @@ namespace quire::cpu::QUIRE_ISA {
 // becomes NaN.
 void quantize_row(const float* x, std::int64_t num_blocks, ActivationBlock* out);
 
+// The same as two rows: `first` as above, `second` from what it leaves of x, x[i] - d * q[i] by one fma.
+void quantize_row_in_two_terms(const float* x, std::int64_t num_blocks, ActivationBlock* first, ActivationBlock* second);
+
 }  // namespace quire::cpu::QUIRE_ISA

@@ -99,15 +99,17 @@ Bytes check_matmul(const KernelTable& table, ThreadPool& pool) {
   Random random;
   Bytes results;
   for (const DType type : kWeightTypes) {
-    for (const std::int64_t rows : {1, 5}) {
+    for (const std::int64_t rows : {1, 5, 6}) {
       std::vector<float> x = random.floats(static_cast<std::size_t>(rows * 256), 3.0f);
       std::vector<float> bias = random.floats(9);
       std::vector<float> out(static_cast<std::size_t>(rows * 9));
       Bytes weight = weights(random, type, 9 * 256);
-      const AlignedBytes scratch(matmul_scratch_bytes(rows, 256));
+      const int terms = rows == 6 ? 2 : 1;
+      const AlignedBytes scratch(matmul_scratch_bytes(rows, 256, terms));
       MatmulArgs args;
       args.x = TensorView(x.data(), DType::kF32, {rows, 256});
       args.num_projections = 1;
+      args.activation_terms = terms;
       args.projections[0] = {TensorView(weight.data(), type, {9, 256}), TensorView(bias.data(), DType::kF32, {9}),
                              TensorView(out.data(), DType::kF32, {rows, 9})};
       table.matmul(args, pool, scratch.data());

@@ -11,6 +11,10 @@
 namespace quire {
 namespace {
 
+// Of all products, that of Q, K and V hurts most when activations are rounded to 8 bits, and it is an eighth of the work: a
+// second term takes a quarter of the whole model's logprob error away (docs/quality.md, tests/quality/error_sources.py).
+constexpr int kQkvTerms = 2;
+
 DeviceBuffer upload_frequencies(Backend& backend, const ModelConfig& config, TensorView& full, TensorView& sliding) {
   std::vector<float> all = config.rope_full.inv_freq;
   all.insert(all.end(), config.rope_sliding.inv_freq.begin(), config.rope_sliding.inv_freq.end());
@@ -72,6 +76,7 @@ void Decoder::attention_block(int layer, const Batch& batch) {
   const TensorView v = a.v.rows(0, tokens);
   backend_.matmul({.x = a.normed.rows(0, tokens),
                    .num_projections = 3,
+                   .activation_terms = kQkvTerms,
                    .projections = {{w.q, w.q_bias, q}, {w.k, w.k_bias, k}, {w.v, w.v_bias, v}}});
 
   const auto norm_heads = [&](const TensorView& x, const TensorView& weight, int heads) {

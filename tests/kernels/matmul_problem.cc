@@ -56,12 +56,13 @@ std::vector<float> MatmulProblem::run(const cpu::KernelTable& kernels, int threa
   std::vector<float> spread(static_cast<std::size_t>(rows * (inner + kGap)), NAN);
   for (std::int64_t r = 0; r < rows; ++r) std::copy_n(x.begin() + r * inner, inner, spread.begin() + r * (inner + kGap));
   std::vector<float> out(static_cast<std::size_t>(rows * (outer + kGap)), kUntouched);
-  const AlignedBuffer scratch(cpu::matmul_scratch_bytes(rows, inner));
+  const AlignedBuffer scratch(cpu::matmul_scratch_bytes(rows, inner, terms));
 
   MatmulArgs args;
   args.x = TensorView(spread.data(), DType::kF32, {rows, inner});
   args.x.outer_stride = inner + kGap;
   args.num_projections = 1;
+  args.activation_terms = terms;
   Projection& projection = args.projections[0];
   projection.weight = TensorView(weight, type, {outer, inner});
   if (!bias.empty()) projection.bias = TensorView(const_cast<float*>(bias.data()), DType::kF32, {outer});

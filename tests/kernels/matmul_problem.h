@@ -41,6 +41,7 @@ struct MatmulProblem {
   std::vector<std::byte> weights;   // [M, K]
   std::vector<float> x;             // [R, K]
   std::vector<float> bias;          // [M] or empty
+  int terms = 1;                    // MatmulArgs::activation_terms
   std::size_t misalignment = 0;     // bytes from a 64-byte boundary to the weights; even
 };
 

@@ -88,6 +88,25 @@ TEST_P(MatmulTest, ThreadsDoNotChangeTheBits) {
   }
 }
 
+// A second term holds what the first leaves: the error of rounding falls by two orders, and every promise stays.
+TEST_P(MatmulTest, TwoTermsAreCloserAndKeepThePromises) {
+  const std::vector<const cpu::KernelTable*> tables = all_kernels();
+  for (const Shape& s : shapes(GetParam())) {
+    MatmulProblem problem(GetParam(), s.outer, s.inner, s.rows, s.rows % 2 == 0, 7);
+    problem.terms = 2;
+    const std::vector<float> reference = problem.run(*tables.front());
+    for (const cpu::KernelTable* kernels : tables) {
+      expect_same_bits(problem.run(*kernels, 3), reference);
+      expect_same_bits(problem.run_row(*kernels, s.rows - 1), {reference.end() - s.outer, reference.end()});
+    }
+    for (std::int64_t i = 0; i < s.rows * s.outer; ++i) {
+      const Expected e = expected(problem, i / s.outer, i % s.outer);
+      const auto value = static_cast<double>(reference[static_cast<std::size_t>(i)]);
+      ASSERT_NEAR(value, e.unrounded_value, 3 * e.bound + e.unrounded_bound / 100) << "K " << s.inner << " element " << i;
+    }
+  }
+}
+
 // Blocks of 18, 22, 34 and 210 bytes put weights on any even address.
 TEST_P(MatmulTest, WeightsMayLieOnAnyEvenAddress) {
   if (GetParam() == DType::kF32) GTEST_SKIP() << "float weights lie on multiples of four";

@@ -55,7 +55,7 @@ void CpuBackend::add(const AddArgs& args) {
 
 void CpuBackend::matmul(const MatmulArgs& args) {
   check_args(args);
-  kernels_.matmul(args, pool_, scratch(cpu::matmul_scratch_bytes(args.x.dim(0), args.x.dim(1))));
+  kernels_.matmul(args, pool_, scratch(cpu::matmul_scratch_bytes(args.x.dim(0), args.x.dim(1), args.activation_terms)));
 }
 
 void CpuBackend::rope_table(const RopeTableArgs& args) {

@@ -111,6 +111,7 @@ void check_args(const MatmulArgs& args) {
   require("matmul: x", args.x, DType::kF32, {rows, inner});
   QUIRE_CHECK_MSG(args.num_projections >= 1 && args.num_projections <= MatmulArgs::kMaxProjections, "matmul: {} projections",
                   args.num_projections);
+  QUIRE_CHECK_MSG(args.activation_terms == 1 || args.activation_terms == 2, "matmul: {} activation terms", args.activation_terms);
   for (int i = 0; i < args.num_projections; ++i) {
     const Projection& p = args.projections[i];
     require_rank("matmul: weight", p.weight, 2);

@@ -24,9 +24,16 @@ case "$mode" in
   *) echo "run.sh: unknown mode '$mode'"; exit 2 ;;
 esac
 
-cmake -S "$source/tests/consumer" -B "$work/build" -G Ninja "${options[@]}" "$@"
-cmake --build "$work/build" --target consumer
+# The program of the README, as it stands there.
+awk '/^```cpp$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$source/README.md" > "$work/readme.cc"
+[[ -s "$work/readme.cc" ]] || { echo "README.md holds no program"; exit 1; }
+
+cmake -S "$source/tests/consumer" -B "$work/build" -G Ninja "-DREADME_PROGRAM=$work/readme.cc" "${options[@]}" "$@"
+cmake --build "$work/build" --target consumer readme
 [[ -f "$model" ]] || { echo "no $model: scripts/fetch_model.sh smollm2 brings it"; exit 77; }
 "$work/build/consumer" "$model"
+ln -s "$model" "$work/model.gguf"
+(cd "$work" && build/readme) | tee "$work/answer"
+grep -q Paris "$work/answer" || { echo "the program of the README does not name Paris"; exit 1; }
 "$work/build/consumer" "$work/absent.gguf" 2> "$work/error" && { echo "a missing model was accepted"; exit 1; }
 grep -q absent.gguf "$work/error" || { echo "the error does not name the file: $(cat "$work/error")"; exit 1; }

@@ -341,7 +341,7 @@ def main():
     print(f"seed {seed}; tokenizers {tokenizers.__version__}, sentencepiece {sentencepiece.__version__}")
     with tempfile.TemporaryDirectory() as directory:
         test = Test(sys.argv[1], sys.argv[2], directory, seed)
-        for run, count in ((test_smollm2, 50000), (test_gemma, 20000), (test_llama3_style, 5000), (test_qwen_style, 5000),
+        for run, count in ((test_smollm2, 100000), (test_gemma, 100000), (test_llama3_style, 5000), (test_qwen_style, 5000),
                            (test_tekken_style, 2000), (test_odd_steps, 5000), (test_gemma_style, 5000), (test_llama2_style, 5000),
                            (test_metaspace_style, 6000), (test_unknown_characters, 2000)):
             begin = time.time()

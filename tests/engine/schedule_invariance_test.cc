@@ -6,8 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "kernels/cpu/kernels.h"
-#include "tests/engine/outcome.h"
+#include "tests/engine/schedule_mix.h"
 #include "tests/support/tiny_model.h"
 
 namespace quire::test {
@@ -21,27 +20,6 @@ constexpr int kStride = 1;
 
 constexpr int kLongest = 70;    // prompt tokens
 constexpr int kMaxTokens = 12;  // generated
-
-struct Mix {
-  EngineOptions options;
-  RunPlan plan;
-  std::string isa;
-
-  std::string describe() const {
-    return isa + ", block " + std::to_string(options.block_size) + ", budget " + std::to_string(options.max_batched_tokens) +
-           ", running " + std::to_string(options.max_running) + ", blocks " + std::to_string(options.num_blocks) +
-           (options.prefix_cache ? ", prefix cache" : ", no prefix cache") + ", threads " + std::to_string(options.num_threads) +
-           ", per step " + std::to_string(plan.per_step) + (plan.cancel_neighbours ? ", cancelled neighbours" : "");
-  }
-};
-
-std::vector<std::string> isas() {
-  std::vector<std::string> names = {"portable"};
-  if (cpu::find_kernels("avx2") != nullptr) names.emplace_back("avx2");
-  return names;
-}
-
-void use_isa(const std::string& isa) { setenv("QUIRE_CPU_ISA", isa.c_str(), 1); }
 
 // The pool just large enough for the longest request alone, so that running several means preempting.
 std::int64_t tight_pool(int block_size, int num_groups) {
@@ -125,67 +103,6 @@ TEST_P(TinyScheduleInvariance, EveryMixGivesTheBitsOfEachRequestAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Families, TinyScheduleInvariance, ::testing::Values("llama", "qwen2", "qwen3", "gemma3"),
                          [](const auto& test) { return std::string(test.param); });
-
-class RealScheduleInvariance : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(RealScheduleInvariance, MixesGiveTheBitsOfEachRequestAlone) {
-  const std::filesystem::path path = std::filesystem::path(QUIRE_SOURCE_DIR) / "models" / GetParam();
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there: scripts/fetch_model.sh";
-  const std::vector<Request> requests = mixed_requests(49152, 40, 8);
-  unsetenv("QUIRE_CPU_ISA");
-  EngineOptions plain;
-  plain.prefix_cache = false;
-  const Outcomes alone = run_alone(path, plain, requests);
-
-  // Not the full product, which takes hours on a real model: every value of every option, and the pairs likeliest to disagree.
-  std::vector<Mix> mixes;
-  const auto add = [&](int block_size, int budget, int running, std::int64_t blocks, bool cache, int threads, RunPlan plan) {
-    Mix mix;
-    mix.options.block_size = block_size;
-    mix.options.max_batched_tokens = budget;
-    mix.options.max_running = running;
-    mix.options.num_blocks = blocks;
-    mix.options.prefix_cache = cache;
-    mix.options.num_threads = threads;
-    mix.plan = plan;
-    mixes.push_back(mix);
-  };
-  // Pools that hold two or so of the longest requests: 48 tokens in every group.
-  const bool has_windows = std::string(GetParam()).find("gemma") != std::string::npos;
-  const std::int64_t groups = has_windows ? 6 : 1;
-  add(8, 512, 64, 1 + groups * 8, true, 2, {.per_step = 1});
-  add(8, 7, 5, 1 + groups * 11, true, 1, {.cancel_neighbours = true});
-  add(16, 16, 64, 2000, true, 2, {.per_step = 1, .repeats = 2});
-  add(16, 64, 64, 1 + groups * 5, false, 2, {});
-  add(32, 64, 3, 2000, true, 1, {.repeats = 2});
-  add(64, 512, 64, 2000, true, 2, {.cancel_neighbours = true, .repeats = 2});
-  add(64, 1, 16, 2000, false, 2, {});
-  for (const Mix& mix : mixes) {
-    Engine engine(path, mix.options);
-    ASSERT_EQ(run(engine, requests, mix.plan), alone) << mix.describe();
-  }
-}
-
-// The portable kernels are slow by nature, so fewer requests, each against the machine's best instruction set.
-TEST_P(RealScheduleInvariance, InstructionSetsGiveTheSameBits) {
-  const std::filesystem::path path = std::filesystem::path(QUIRE_SOURCE_DIR) / "models" / GetParam();
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there: scripts/fetch_model.sh";
-  std::vector<Request> requests = mixed_requests(49152, 16, 4);
-  requests.resize(6);
-  std::vector<Outcomes> outcomes;
-  for (const std::string& isa : isas()) {
-    use_isa(isa);
-    Engine engine(path, EngineOptions{});
-    outcomes.push_back(run(engine, requests));
-  }
-  unsetenv("QUIRE_CPU_ISA");
-  if (outcomes.size() < 2) GTEST_SKIP() << "this machine runs the portable kernels only";
-  EXPECT_EQ(outcomes[0], outcomes[1]);
-}
-
-INSTANTIATE_TEST_SUITE_P(Models, RealScheduleInvariance,
-                         ::testing::Values("SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf"),
-                         [](const auto& test) { return std::string(test.param).substr(0, 5) == "SmolL" ? "SmolLM2" : "Gemma3"; });
 
 }  // namespace
 }  // namespace quire::test

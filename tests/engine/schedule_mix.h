@@ -1,0 +1,35 @@
+// Mix: one way to schedule the same requests, for the tests that it leaves no trace.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/kernels.h"
+#include "tests/engine/outcome.h"
+
+namespace quire::test {
+
+struct Mix {
+  EngineOptions options;
+  RunPlan plan;
+  std::string isa;
+
+  std::string describe() const {
+    return isa + ", block " + std::to_string(options.block_size) + ", budget " + std::to_string(options.max_batched_tokens) +
+           ", running " + std::to_string(options.max_running) + ", blocks " + std::to_string(options.num_blocks) +
+           (options.prefix_cache ? ", prefix cache" : ", no prefix cache") + ", threads " + std::to_string(options.num_threads) +
+           ", per step " + std::to_string(plan.per_step) + (plan.cancel_neighbours ? ", cancelled neighbours" : "");
+  }
+};
+
+// The instruction sets of this machine, the best one last.
+inline std::vector<std::string> isas() {
+  std::vector<std::string> names = {"portable"};
+  if (cpu::find_kernels("avx2") != nullptr) names.emplace_back("avx2");
+  return names;
+}
+
+inline void use_isa(const std::string& isa) { setenv("QUIRE_CPU_ISA", isa.c_str(), 1); }
+
+}  // namespace quire::test

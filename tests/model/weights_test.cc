@@ -278,6 +278,10 @@ TEST(Weights, EachHasToBeThereWithItsShape) {
     reshaped.tensor(name).shape = shape;
     EXPECT_ERROR(reshaped.load(), ErrorCode::kInvalidFile, "tensor '" + name.substr(6) + "' F32 [");
   }
+  Changed short_of_rows = whole;
+  short_of_rows.tensor("model.layers.1.mlp.up_proj.weight").shape = {95, 64};
+  short_of_rows.tensor("model.layers.1.mlp.up_proj.weight").data.resize(95 * 64 * 4);
+  EXPECT_ERROR(short_of_rows.load(), ErrorCode::kInvalidFile, "'layers.1.mlp.up_proj.weight' F32 [95, 64], expected [96, 64]");
   for (std::size_t i = 0; i < whole.tensors.size(); ++i) {
     Changed without = whole;
     without.tensors.erase(without.tensors.begin() + static_cast<std::ptrdiff_t>(i));

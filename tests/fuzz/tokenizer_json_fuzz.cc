@@ -20,7 +20,7 @@ void use(const quire::Tokenizer& tokenizer, std::string_view text) {
     const auto ids = tokenizer.encode(text, {.add_special = true, .parse_special = parse});
     const std::string whole = tokenizer.decode(ids);
     require(quire::text::is_valid_utf8(whole));
-    quire::TextStream stream(tokenizer, {}, true);
+    quire::TextStream stream(tokenizer, {}, {.at_text_start = true});
     std::string streamed;
     for (const quire::TokenId id : ids) {
       streamed += stream.push(id);

@@ -94,7 +94,6 @@ void find_alternatives(const float* x, std::int64_t size, int count, std::int32_
 
 bool changes_logits(const SampleRow& row) { return row.mask != nullptr || row.num_biases > 0 || row.num_counts > 0; }
 
-// out = logits under mask, bias and penalties, in this order. Entries for tokens that do not exist are passed over.
 // What an adjustment made of a logit, held within the finite numbers: only a mask or a bias of -infinity forbids a token, and
 // none becomes infinitely likely.
 float adjusted(float before, float after) {
@@ -102,6 +101,7 @@ float adjusted(float before, float after) {
   return after > __FLT_MAX__ ? __FLT_MAX__ : after < -__FLT_MAX__ ? -__FLT_MAX__ : after;
 }
 
+// out = logits under mask, bias and penalties, in this order. Entries for tokens that do not exist are passed over.
 void adjust(const float* logits, std::int64_t size, const SampleRow& row, float* out) {
   for (std::int64_t i = 0; i < size; ++i) {
     const bool allowed = row.mask == nullptr || (row.mask[i / 32] >> (i % 32) & 1u) != 0;

@@ -20,7 +20,8 @@ class AsyncEngine::Impl {
   Impl(Engine engine, const AsyncEngineOptions& options)
       : engine_(std::move(engine)), options_(options), stats_(engine_.stats()), thread_([this] { run(); }) {}
 
-  ~Impl() {
+  // Ends the thread. Callbacks may still come, and may use the AsyncEngine, until this returns.
+  void stop() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
@@ -40,8 +41,8 @@ class AsyncEngine::Impl {
         fail(ErrorCode::kUnavailable, "max_queued: {} requests are open already", options_.max_queued);
       }
       id = next_id_++;
-      open_.insert(id);
       inbox_.push_back({id, std::move(request), std::move(callback)});
+      open_.insert(id);
     }
     wake_.notify_all();
     return id;
@@ -201,7 +202,7 @@ class AsyncEngine::Impl {
 
 AsyncEngine::AsyncEngine(Engine engine, const AsyncEngineOptions& options)
     : impl_(std::make_unique<Impl>(std::move(engine), options)) {}
-AsyncEngine::~AsyncEngine() = default;
+AsyncEngine::~AsyncEngine() { impl_->stop(); }
 
 RequestId AsyncEngine::submit(Request request, EventCallback callback) {
   return impl_->submit(std::move(request), std::move(callback));

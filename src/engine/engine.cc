@@ -15,7 +15,7 @@
 #include <chrono>
 
 #include "core/check.h"
-#include "core/log.h"
+#include "core/math.h"
 
 namespace quire {
 namespace {
@@ -45,7 +45,7 @@ RequestId Engine::Impl::submit(Request request) {
 }
 
 void Engine::Impl::check(const Request& request) const {
-  if (failed_) fail(ErrorCode::kUnavailable, "the engine's device has failed; it accepts no more requests");
+  if (failed_) fail(ErrorCode::kUnavailable, "the engine has failed and accepts no more requests");
   if (draining_) fail(ErrorCode::kUnavailable, "the engine is draining and accepts no more requests");
   if (request.prompt.empty()) fail(ErrorCode::kInvalidArgument, "prompt is empty");
   for (std::size_t i = 0; i < request.prompt.size(); ++i) {
@@ -78,7 +78,7 @@ SequenceSpec Engine::Impl::sequence_spec(const Request& request) const {
   spec.salt = request.cache_salt;
   spec.prompt_logprobs = sampling.prompt_logprobs.has_value();
   spec.use_prefix_cache = !spec.prompt_logprobs;
-  if (request.timeout_us) spec.deadline_us = now_us() + *request.timeout_us;
+  if (request.timeout_us) spec.deadline_us = checked_add(now_us(), *request.timeout_us);  // beyond the clock: never
   return spec;
 }
 
@@ -99,13 +99,13 @@ std::vector<TokenEvent> Engine::Impl::step() {
     }
     sequence_events_.clear();
     scheduler_.commit(plan, sampled_, sequence_events_);
+    deliver(events);
   } catch (const std::exception& error) {
     // The step may be half done on the device and in the books: nothing computed from here could be trusted.
     failed_ = true;
     failure_ = error.what();
     throw;
   }
-  deliver(events);
   return events;
 }
 
@@ -143,6 +143,7 @@ SampleRow Engine::Impl::sample_row(const Sequence& sequence, const LogitRow& row
   if (!row.samples) {
     SampleRow prompt_row;
     prompt_row.draw = false;
+    prompt_row.num_allowed = num_samplable();  // alternatives come from the vocabulary, not from its padding
     prompt_row.target = ref.record->request().prompt[static_cast<std::size_t>(row.target_position)];
     prompt_row.logprob = true;
     prompt_row.num_top = *sampling.prompt_logprobs;

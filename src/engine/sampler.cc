@@ -89,7 +89,11 @@ ChoiceSampler::ChoiceSampler(const SamplingParams& params, std::span<const Token
       num_allowed_(num_allowed),
       penalised_(params.repetition_penalty != 1.0f || params.presence_penalty != 0.0f || params.frequency_penalty != 0.0f) {
   std::map<TokenId, float> biases;
-  for (const auto& [token, bias] : params.logit_bias) biases[token] += bias;
+  for (const auto& [token, bias] : params.logit_bias) {  // -infinity forbids, whatever else is added
+    float& sum = biases[token];
+    constexpr float kMost = std::numeric_limits<float>::max();
+    sum = std::isinf(sum) || std::isinf(bias) ? -std::numeric_limits<float>::infinity() : std::clamp(sum + bias, -kMost, kMost);
+  }
   biases_ = distinct(biases);
   if (params.min_tokens > 0) {
     constexpr float kForbidden = -std::numeric_limits<float>::infinity();

@@ -1,11 +1,17 @@
 // The order of operations, for every family (pre-norm transformer; the starred ones only where the tensor exists):
 //
+// clang-format off
 //   residual = embedding_scale * embedding[token]
 //   for each layer:
-//     normed   = rms_norm(residual) ; q, k, v = normed W^T (+ bias*) ; q, k = rms_norm*(q), rms_norm*(k) per head ; rope(q),
-//     rope(k) append k, v to the pages ; attended = attention(q, pages) residual += post_attention_norm*(attended Wo^T (+ bias*))
-//     normed   = rms_norm(residual) ; residual += post_mlp_norm*((act(normed Wg^T) * (normed Wu^T)) Wd^T)
+//     normed    = rms_norm(residual)
+//     q, k, v   = normed W^T (+ bias*)
+//     q, k      = rope(rms_norm*(q) per head), rope(rms_norm*(k) per head)
+//     pages    += k, v
+//     residual += post_attention_norm*(attention(q, pages) Wo^T (+ bias*))
+//     normed    = rms_norm(residual)
+//     residual += post_mlp_norm*((activation(normed Wg^T) * (normed Wu^T)) Wd^T)
 //   logits = softcap*(rms_norm(residual) Whead^T)
+// clang-format on
 #include "model/decoder.h"
 
 namespace quire {

@@ -55,7 +55,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, std::vector<KvGroupSpec> g
       next_deadline_us_(kNoDeadline) {
   int low = 0;
   for (int high = options_.max_context; low < high;) {
-    const int middle = low + (high - low + 1) / 2;
+    const int middle = high - (high - low) / 2;
     if (num_blocks_alone(middle) <= allocator_.num_blocks() - 1) {
       low = middle;
     } else {
@@ -71,10 +71,11 @@ Scheduler::~Scheduler() = default;
 
 // Blocks that suffice for a lone sequence to hold and extend num_tokens tokens, one by one, at any alignment of its windows.
 std::int64_t Scheduler::num_blocks_alone(int num_tokens) const {
-  const int num_full = ceil_div(num_tokens, options_.block_size);
+  const std::int64_t num_full = ceil_div<std::int64_t>(num_tokens, options_.block_size);
   std::int64_t count = 0;
   for (const KvGroupSpec& group : groups_) {
-    const int num_seen = group.window == 0 ? num_full : ceil_div(group.window - 1, options_.block_size) + 1;
+    const std::int64_t num_seen =
+        group.window == 0 ? num_full : ceil_div<std::int64_t>(group.window - 1, options_.block_size) + 1;
     count += std::min(num_full, num_seen);
   }
   return count;
@@ -110,11 +111,14 @@ SequenceId Scheduler::submit(SequenceSpec spec) {
                           .model_id = options_.model_id};
   const auto siblings = std::make_shared<Siblings>();
   siblings->spec = std::move(spec);
+  decltype(sequences_) made;  // all or none: what may throw does so before anything is queued
   for (; origin.choice < num_choices; ++origin.choice, ++origin.id) {
-    auto sequence = std::make_unique<Sequence>(origin, siblings, groups_, allocator_);
-    insert_in_order(waiting_, sequence.get());
-    sequences_.emplace(origin.id, std::move(sequence));
+    made.emplace(origin.id, std::make_unique<Sequence>(origin, siblings, groups_, allocator_));
   }
+  sequences_.reserve(sequences_.size() + made.size());
+  waiting_.reserve(waiting_.size() + made.size());
+  for (const auto& [id, sequence] : made) insert_in_order(waiting_, sequence.get());
+  sequences_.merge(made);
   return std::exchange(next_id_, origin.id);
 }
 
@@ -123,6 +127,7 @@ bool Scheduler::finish(SequenceId id, FinishReason reason) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end() || found->second->finish_reason() != FinishReason::kNone) return false;
   Sequence& sequence = *found->second;
+  pending_events_.reserve(pending_events_.size() + 1);  // may throw, so before anything changes
   sequence.set_finished(reason);
   if (sequence.in_flight()) return true;  // its blocks are being written: commit() lets go of them
   erase_in_order(sequence.state() == SequenceState::kRunning ? running_ : waiting_, &sequence);

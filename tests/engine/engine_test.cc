@@ -277,6 +277,35 @@ TEST_F(EngineTest, TimeoutEndsTheRequest) {
   EXPECT_EQ(events[0].finish_reason, FinishReason::kDeadline);
 }
 
+TEST_F(EngineTest, ATimeoutBeyondTheClockIsNone) {
+  Engine engine(path_, small());
+  Request r = request();
+  r.timeout_us = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ(run_one(engine, r).finish_reason, FinishReason::kLength);
+}
+
+TEST_F(EngineTest, BiasOfMinusInfinityForbidsWhateverElseIsAdded) {
+  Engine engine(path_, small());
+  const TokenId likeliest = run_one(engine, request()).tokens[0];
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const auto& biases : std::vector<std::vector<float>>{{-kInf, 3e38f}, {3e38f, 3e38f, -kInf}}) {
+    Request r = request();
+    for (const float bias : biases) r.sampling.logit_bias.emplace_back(likeliest, bias);
+    const Outcome outcome = run_one(engine, r);
+    EXPECT_EQ(outcome.finish_reason, FinishReason::kLength);
+    EXPECT_THAT(outcome.tokens, ::testing::Not(::testing::Contains(likeliest)));
+  }
+}
+
+TEST_F(EngineTest, TheLongestContextOfAFileIsServed) {
+  const auto path = std::filesystem::path(::testing::TempDir()) / "long_context.gguf";
+  TinyModelSpec spec = tiny_model_spec("llama");
+  spec.max_context = std::numeric_limits<int>::max();
+  write_gguf(spec, path);
+  Engine engine(path, small());
+  EXPECT_THAT(run_one(engine, request()).tokens, SizeIs(8));
+}
+
 TEST_F(EngineTest, DrainRefusesNewRequestsAndFinishesTheOld) {
   Engine engine(path_, small());
   engine.submit(request());

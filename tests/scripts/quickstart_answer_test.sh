@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Runs the question of scripts/quickstart.sh, as its last line asks it, with the chat program given: the answer names Paris, and the
+# numbers follow.
+set -euo pipefail
+root="$(cd "$(dirname "$0")/../.." && pwd)"
+model="$root/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+[[ -f "$model" ]] || { echo "no $model: scripts/fetch_model.sh smollm2 brings it"; exit 77; }
+line="$(tail -n 1 "$root/scripts/quickstart.sh")"
+[[ "$line" == build/examples/chat* ]] || { echo "the last line of quickstart.sh is '$line'"; exit 1; }
+question="What is the capital of France?"
+answer="$(eval "\"$1\" ${line#build/examples/chat}")"
+echo "$answer"
+for wanted in Paris "time to first token" prefill decode "KV blocks" "KV waste"; do
+  grep -q "$wanted" <<< "$answer" || { echo "'$wanted' is missing"; exit 1; }
+done

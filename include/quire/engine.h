@@ -73,8 +73,8 @@ class Engine {
   void check(const Request& request) const;
 
   // One forward pass over the current batch, and what came of it, in the order of the batch. Without work it returns at once.
-  // A failure of one request is its last event; a failure of the device throws Error(kDevice) once, after which every open
-  // request ends with FinishReason::kError.
+  // A failure of one request is its last event. A failure of the step itself (device, memory, a fault of quire's own) throws
+  // once; the next step() ends every open request with FinishReason::kError, and submit() refuses from then on.
   std::vector<TokenEvent> step();
 
   // Ends a request; its last events come from the next step(). False: unknown or finished.
@@ -89,7 +89,7 @@ class Engine {
   const Tokenizer& tokenizer() const;
   int max_context() const;               // tokens
   int vocab_size() const;                // width of the logits; may exceed the tokenizer's
-  const EngineOptions& options() const;  // with every 0 replaced by what was chosen
+  const EngineOptions& options() const;  // with the sizes of KV cache and context that were chosen in the place of 0
 
  private:
   class Impl;

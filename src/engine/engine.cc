@@ -68,7 +68,7 @@ SequenceSpec Engine::Impl::sequence_spec(const Request& request) const {
   SequenceSpec spec;
   spec.prompt = request.prompt;
   spec.max_tokens = sampling.max_tokens;
-  spec.num_choices = std::max(sampling.n, sampling.best_of);
+  spec.num_choices = num_choices(sampling);
   spec.stop_token_ids = sampling.stop_token_ids;
   if (!sampling.ignore_eos) {
     spec.stop_token_ids.insert(spec.stop_token_ids.end(), end_ids_.begin(), end_ids_.end());
@@ -93,10 +93,7 @@ std::vector<TokenEvent> Engine::Impl::step() {
   try {
     const StepPlan& plan = scheduler_.schedule(now_us());
     sampled_.clear();
-    if (!plan.entries.empty()) {
-      compute(plan);
-      ++num_steps_;
-    }
+    if (!plan.entries.empty()) compute(plan);
     sequence_events_.clear();
     scheduler_.commit(plan, sampled_, sequence_events_);
     deliver(events);
@@ -217,7 +214,7 @@ EngineStats Engine::Impl::stats() const {
   stats.held_blocks = scheduler.held_blocks;
   stats.held_token_slots = scheduler.held_token_slots;
   stats.written_token_slots = scheduler.written_token_slots;
-  stats.num_steps = num_steps_;
+  stats.num_steps = scheduler.num_steps;
   stats.num_preemptions = scheduler.num_preemptions;
   stats.prefill_tokens = scheduler.prefill_tokens;
   stats.generated_tokens = scheduler.generated_tokens;

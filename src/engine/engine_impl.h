@@ -67,7 +67,6 @@ class Engine::Impl {
   std::unordered_map<SequenceId, ChoiceRef> choice_of_;                    // their unfinished choices
   RequestId next_request_id_ = 1;
   std::mt19937_64 seed_source_{std::random_device{}()};  // seeds of requests that bring none
-  std::int64_t num_steps_ = 0;
   std::atomic<bool> draining_ = false;
   std::atomic<bool> failed_ = false;
   std::string failure_;

@@ -17,8 +17,6 @@ PositionLogprobs to_logprobs(const SampleResult& result, int num_top) {
   return position;
 }
 
-int num_choices(const SamplingParams& sampling) { return std::max(sampling.n, sampling.best_of); }
-
 }  // namespace
 
 RequestRecord::RequestRecord(RequestId id, Request request, const Tokenizer& tokenizer, std::span<const TokenId> end_ids,

@@ -3,6 +3,7 @@
 // nothing here knows who else is in the batch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <unordered_map>
@@ -15,6 +16,9 @@ namespace quire {
 
 // Checks every field of `params` against its documented range and the vocabulary. Throws Error(kInvalidArgument) naming it.
 void validate_sampling(const SamplingParams& params, int vocab_size);
+
+// Choices generated, of which `n` are returned.
+inline int num_choices(const SamplingParams& params) { return std::max(params.n, params.best_of); }
 
 class ChoiceSampler {
  public:

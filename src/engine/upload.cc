@@ -33,16 +33,16 @@ Batch BatchUploader::upload(const HostBatch& host) {
   batch.positions = view_of<std::int32_t>(host.positions);
   batch.q_indptr = view_of<std::int32_t>(host.q_indptr);
   batch.kv_lens = view_of<std::int32_t>(host.kv_lens);
-  std::vector<TensorView*> views = {&batch.token_ids, &batch.positions, &batch.q_indptr, &batch.kv_lens};
   for (std::size_t g = 0; g < host.groups.size(); ++g) {
     BatchGroup& group = batch.groups[g];
     group.slots = view_of<std::int64_t>(host.groups[g].slots);
     group.page_indptr = view_of<std::int32_t>(host.groups[g].page_indptr);
     group.page_indices = view_of<std::int32_t>(host.groups[g].page_indices);
-    views.insert(views.end(), {&group.slots, &group.page_indptr, &group.page_indices});
   }
   if (backend_.reads_host_memory()) return batch;
 
+  std::vector<TensorView*> views = {&batch.token_ids, &batch.positions, &batch.q_indptr, &batch.kv_lens};
+  for (BatchGroup& group : batch.groups) views.insert(views.end(), {&group.slots, &group.page_indptr, &group.page_indices});
   std::size_t bytes = 0;
   for (const TensorView* view : views) bytes += round_up(static_cast<std::size_t>(view->num_bytes()), kAlignment);
   staging_.resize(bytes);

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include "core/check.h"
+
 namespace quire {
 
 TensorView::TensorView(void* data_in, DType dtype_in, std::initializer_list<std::int64_t> dims)

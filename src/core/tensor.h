@@ -8,7 +8,6 @@
 #include <initializer_list>
 #include <string>
 
-#include "core/check.h"
 #include "core/dtype.h"
 
 namespace quire {

@@ -14,6 +14,8 @@
 // clang-format on
 #include "model/decoder.h"
 
+#include "core/check.h"
+
 namespace quire {
 namespace {
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "core/check.h"
 #include "model/gguf_parser.h"
 #include "model/mapped_file.h"
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/check.h"
 #include "core/math.h"
 #include "model/byte_cursor.h"
 #include "model/utf8.h"

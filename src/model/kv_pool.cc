@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "core/check.h"
 #include "core/math.h"
 
 namespace quire {

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <unordered_set>
 
+#include "core/check.h"
 #include "core/math.h"
 #include "model/byte_cursor.h"
 #include "model/mapped_file.h"

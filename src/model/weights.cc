@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/check.h"
 #include "core/math.h"
 #include "model/dequantize.h"
 #include "model/model_files.h"

@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/check.h"
+
 namespace quire::text {
 namespace {
 

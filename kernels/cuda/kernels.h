@@ -1,0 +1,23 @@
+// The CUDA kernels behind the ops of kernels/ops.h: one launcher each. A launcher checks shapes, types and ranges (naming what is
+// wrong), picks the configuration, puts the kernel on the stream and returns before it has run. TensorViews point to device memory.
+// Activations are BF16 or F16, the same in every argument of a call; norms' weights and biases F32; logits F32.
+// The tests run these very sources on the CPU, see tests/support/simt/.
+#pragma once
+
+#include "kernels/cuda/stream.h"
+#include "kernels/ops.h"
+
+namespace quire::cuda {
+
+void embed(const EmbedArgs& args, Stream stream);
+void rms_norm(const RmsNormArgs& args, Stream stream);
+void add_rms_norm(const AddRmsNormArgs& args, Stream stream);
+void add(const AddArgs& args, Stream stream);
+void rope_table(const RopeTableArgs& args, Stream stream);
+void rope(const RopeArgs& args, Stream stream);
+void append_kv(const AppendKvArgs& args, Stream stream);
+void gated_activation(const GatedActivationArgs& args, Stream stream);
+void gather_rows(const GatherRowsArgs& args, Stream stream);
+void softcap(const SoftcapArgs& args, Stream stream);
+
+}  // namespace quire::cuda

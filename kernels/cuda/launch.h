@@ -1,0 +1,53 @@
+// launch(): a kernel on a stream, checked. The only place of <<<>>>'s meaning; launchers choose a LaunchShape and call it.
+// A failed launch throws Error(kDevice). On a host compiler the same function comes from <simt/launch.h> and runs the kernel
+// there.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/platform.cuh"
+#include "kernels/cuda/stream.h"
+
+namespace quire::cuda {
+
+struct LaunchShape {
+  dim3 grid;                      // blocks
+  dim3 block;                     // threads
+  std::size_t dynamic_bytes = 0;  // of shared memory, beside the kernel's static arrays
+};
+
+}  // namespace quire::cuda
+
+#if !defined(__CUDACC__)
+#include <simt/launch.h>
+#else
+
+namespace quire::cuda {
+
+// Throws Error(kDevice) naming `what` unless `status` is success. Clears an error that does not stick to the device.
+inline void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  (void)cudaGetLastError();
+  fail_call(what, cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+template <typename... Params, typename... Args>
+void launch(Stream stream, void (*kernel)(Params...), const LaunchShape& shape, Args... args) {
+  static_assert(sizeof...(Params) == sizeof...(Args));
+  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
+  constexpr std::size_t kWithoutAsking = 48 * 1024;  // dynamic bytes that every kernel may have
+  if (shape.dynamic_bytes > kWithoutAsking) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.dynamic_bytes)),
+          "cudaFuncSetAttribute");
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.dynamic_bytes;
+  config.stream = stream;
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), "kernel launch");
+}
+
+}  // namespace quire::cuda
+#endif

@@ -1,6 +1,7 @@
 #include "model/gguf.h"
 
 #include <gtest/gtest.h>
+#include <cstring>
 
 #include <chrono>
 #include <limits>

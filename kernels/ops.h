@@ -119,6 +119,7 @@ struct AttentionArgs {
   float scale = 1.0f;
   int window = 0;        // positions seen, its own included; 0: all
   float softcap = 0.0f;  // 0: none
+  TensorView plan;       // I32: the backend's own division of the work of this step, uploaded; none on the CPU
 };
 
 enum class Activation : std::uint8_t {

@@ -20,12 +20,15 @@
 
 namespace quire {
 
-enum class KvType { kF16, kBF16, kF32 };
+class Backend;
+
+// kAuto: F16 on the CPU, BF16 on CUDA, where it is the type of activations too, F16 or BF16.
+enum class KvType { kAuto, kF16, kBF16, kF32 };
 
 struct EngineOptions {
   Device device = {};
   int num_threads = 0;  // CPU threads that compute; 0: the cores this process may use
-  KvType kv_type = KvType::kF16;
+  KvType kv_type = KvType::kAuto;
   int block_size = 16;              // tokens per KV block: 8, 16, 32, 64, 128 or 256
   std::int64_t num_blocks = 0;      // KV blocks; 0: as many as kv_cache_bytes hold
   std::int64_t kv_cache_bytes = 0;  // bytes for KV; 0: what one sequence of max_context needs, at least 256 MiB, at most half of
@@ -34,6 +37,7 @@ struct EngineOptions {
   int max_batched_tokens = 512;     // tokens computed in one step: larger prefills faster, smaller keeps other streams smoother
   int max_running = 256;            // sequences that share the steps; others wait
   bool prefix_cache = true;         // reuse KV blocks of equal prefixes
+  bool deterministic = true;        // CUDA: the schedule never changes a bit of the answer, at some cost in speed; the CPU always
 };
 
 // A snapshot. Blocks: free + cached + held = total (block 0 is reserved and in none of them).
@@ -93,6 +97,8 @@ class Engine {
 
  private:
   class Impl;
+  friend Engine make_engine(const std::string& model_path, const EngineOptions& options, std::unique_ptr<Backend> backend);
+  explicit Engine(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

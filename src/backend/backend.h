@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/ops.h"
 #include "quire/device.h"
@@ -43,6 +45,26 @@ class DeviceBuffer {
 
 struct BackendOptions {
   int num_threads = 0;  // CPU backend: threads that compute; 0: the cores this process may use
+  // CUDA: type of activations and of keys and values in attention, BF16 or F16. The CPU computes in F32.
+  DType activation_dtype = DType::kBF16;
+  // CUDA: bits of a row depend on that row alone, as they always do on the CPU, at some cost in speed.
+  bool deterministic = true;
+};
+
+// The new tokens of a step's sequences, on the host: what the work of attention is divided by.
+struct AttentionShape {
+  std::span<const std::int32_t> q_indptr;  // [S + 1] absolute rows of q
+  std::span<const std::int32_t> kv_lens;   // [S] the new tokens included
+  int num_decode = 0;                      // the first sequences, of one new token each
+  int window = 0;                          // positions seen; 0: all
+  int num_heads = 0;                       // Hq
+  int num_kv_heads = 0;                    // Hkv
+};
+
+// How a device divides one step's attention, as it wants it uploaded; of no meaning to others.
+struct AttentionPlan {
+  std::vector<std::int32_t> decode;
+  std::vector<std::int32_t> prefill;
 };
 
 class Backend {
@@ -58,9 +80,19 @@ class Backend {
   virtual DeviceBuffer allocate(std::size_t bytes) = 0;
   // Whether host memory (a mapped file, a host array) can be read by ops in place.
   virtual bool reads_host_memory() const = 0;
+  // The type that a matrix of a file's type is computed from on this device: the same, unless upload_matrix() converts.
+  virtual DType matrix_dtype(DType file_dtype) const = 0;
+  // Fills `to`, a matrix of matrix_dtype(from.dtype), with `from`, the same shape in host memory.
+  virtual void upload_matrix(const TensorView& to, const TensorView& from) = 0;
   virtual void upload(void* to_device, const void* from_host, std::size_t bytes) = 0;
   virtual void download(void* to_host, const void* from_device, std::size_t bytes) = 0;  // waits
   virtual void synchronize() = 0;
+
+  // Refuses a model's KV layout that attention on this device does not support: Error(kUnsupported) naming what.
+  virtual void check_attention(const KvLayer& kv, int num_heads) const = 0;
+  // Called once a step for each KV group; its layers' calls of attention get the uploaded result. Leaves `plan` empty where
+  // attention needs none.
+  virtual void plan_attention(const AttentionShape& shape, AttentionPlan& plan) const = 0;
 
   virtual void embed(const EmbedArgs&) = 0;
   virtual void rms_norm(const RmsNormArgs&) = 0;

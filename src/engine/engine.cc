@@ -227,6 +227,10 @@ EngineStats Engine::Impl::stats() const {
 
 Engine::Engine(const std::string& model_path, const EngineOptions& options)
     : impl_(std::make_unique<Impl>(model_path, options)) {}
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine make_engine(const std::string& model_path, const EngineOptions& options, std::unique_ptr<Backend> backend) {
+  return Engine(std::make_unique<Engine::Impl>(model_path, options, std::move(backend)));
+}
 Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;

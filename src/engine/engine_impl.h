@@ -22,7 +22,8 @@ namespace quire {
 
 class Engine::Impl {
  public:
-  Impl(const std::string& model_path, const EngineOptions& options);
+  // Without a backend: that of options.device.
+  Impl(const std::string& model_path, const EngineOptions& options, std::unique_ptr<Backend> backend = nullptr);
 
   RequestId submit(Request request);
   void check(const Request& request) const;  // reads what never changes, and atomics
@@ -79,5 +80,8 @@ class Engine::Impl {
   std::vector<TokenId> sampled_;       // one per entry that samples; -1: failed
   std::vector<SequenceEvent> sequence_events_;
 };
+
+// An engine on a backend of one's own: how tests run it on a device that create_backend() does not know.
+Engine make_engine(const std::string& model_path, const EngineOptions& options, std::unique_ptr<Backend> backend);
 
 }  // namespace quire

@@ -19,8 +19,10 @@ void check_option(const char* name, std::int64_t value, std::int64_t low, std::i
   }
 }
 
-DType kv_dtype(KvType type) {
+DType kv_dtype(KvType type, DeviceKind device) {
   switch (type) {
+    case KvType::kAuto:
+      return device == DeviceKind::kCpu ? DType::kF16 : DType::kBF16;
     case KvType::kF16:
       return DType::kF16;
     case KvType::kBF16:
@@ -31,9 +33,11 @@ DType kv_dtype(KvType type) {
   fail(ErrorCode::kInvalidArgument, "EngineOptions::kv_type is {}, no KvType", static_cast<int>(type));
 }
 
+DType kv_dtype(const EngineOptions& options) { return kv_dtype(options.kv_type, options.device.kind); }
+
 // Blocks, the reserved block 0 included.
 std::int64_t choose_num_blocks(const EngineOptions& options, const ModelConfig& config, const Backend& backend) {
-  const std::int64_t block_bytes = KvPool::bytes_per_block(config, kv_dtype(options.kv_type), options.block_size);
+  const std::int64_t block_bytes = KvPool::bytes_per_block(config, kv_dtype(options), options.block_size);
   if (options.num_blocks > 0) return options.num_blocks;
   std::int64_t bytes = options.kv_cache_bytes;
   if (bytes == 0) {
@@ -64,13 +68,15 @@ EngineOptions complete(EngineOptions options, const ModelConfig& config, const B
          options.num_blocks, groups + 1);
   }
   check_option(source, options.num_blocks, 1, std::numeric_limits<std::int32_t>::max());
-  options.kv_cache_bytes = options.num_blocks * KvPool::bytes_per_block(config, kv_dtype(options.kv_type), options.block_size);
+  options.kv_cache_bytes = options.num_blocks * KvPool::bytes_per_block(config, kv_dtype(options), options.block_size);
   return options;
 }
 
 std::unique_ptr<Backend> make_backend(const EngineOptions& options) {
   check_option("num_threads", options.num_threads, 0, 1024);
-  return create_backend(options.device, {.num_threads = options.num_threads});
+  return create_backend(
+      options.device,
+      {.num_threads = options.num_threads, .activation_dtype = kv_dtype(options), .deterministic = options.deterministic});
 }
 
 SchedulerOptions scheduler_options(const EngineOptions& options) {
@@ -90,6 +96,12 @@ std::vector<KvGroupSpec> group_specs(const KvPool& pool) {
   return specs;
 }
 
+std::vector<int> windows(const KvPool& pool) {
+  std::vector<int> windows;
+  for (const KvGroupLayout& group : pool.groups()) windows.push_back(group.window);
+  return windows;
+}
+
 std::vector<TokenId> all_end_ids(const Tokenizer& tokenizer, const ModelConfig& config) {
   std::vector<TokenId> ids(tokenizer.end_ids().begin(), tokenizer.end_ids().end());
   ids.insert(ids.end(), config.end_token_ids.begin(), config.end_token_ids.end());
@@ -105,15 +117,15 @@ int logit_rows(const ModelConfig& config) {
 
 }  // namespace
 
-Engine::Impl::Impl(const std::string& model_path, const EngineOptions& options)
-    : backend_(make_backend(options)),
+Engine::Impl::Impl(const std::string& model_path, const EngineOptions& options, std::unique_ptr<Backend> backend)
+    : backend_(backend != nullptr ? std::move(backend) : make_backend(options)),
       model_(load_model(model_path, *backend_)),
       tokenizer_(load_tokenizer(model_path)),
       end_ids_(all_end_ids(tokenizer_, model_.config)),
       options_(complete(options, model_.config, *backend_)),
-      pool_(*backend_, model_.config, kv_dtype(options_.kv_type), options_.block_size, options_.num_blocks),
+      pool_(*backend_, model_.config, kv_dtype(options_), options_.block_size, options_.num_blocks),
       decoder_(model_.config, model_.weights, *backend_, pool_, options_.max_batched_tokens, logit_rows(model_.config)),
       scheduler_(scheduler_options(options_), group_specs(pool_)),
-      uploader_(*backend_) {}
+      uploader_(*backend_, model_.config.num_heads, model_.config.num_kv_heads, windows(pool_)) {}
 
 }  // namespace quire

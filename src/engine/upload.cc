@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/check.h"
 #include "core/math.h"
 
 namespace quire {
@@ -23,7 +24,24 @@ DeviceBuffer& grown(Backend& backend, DeviceBuffer& buffer, std::size_t bytes) {
 
 }  // namespace
 
+void BatchUploader::plan_attention(const HostBatch& host) {
+  QUIRE_CHECK_MSG(host.groups.size() == windows_.size(), "{} KV groups, {} windows", host.groups.size(), windows_.size());
+  plans_.resize(windows_.size());
+  for (std::size_t g = 0; g < windows_.size(); ++g) {
+    plans_[g].decode.clear();
+    plans_[g].prefill.clear();
+    backend_.plan_attention({.q_indptr = host.q_indptr,
+                             .kv_lens = host.kv_lens,
+                             .num_decode = host.num_decode,
+                             .window = windows_[g],
+                             .num_heads = num_heads_,
+                             .num_kv_heads = num_kv_heads_},
+                            plans_[g]);
+  }
+}
+
 Batch BatchUploader::upload(const HostBatch& host) {
+  plan_attention(host);
   Batch batch;
   batch.num_tokens = static_cast<int>(host.token_ids.size());
   batch.num_sequences = static_cast<int>(host.kv_lens.size());
@@ -38,18 +56,22 @@ Batch BatchUploader::upload(const HostBatch& host) {
     group.slots = view_of<std::int64_t>(host.groups[g].slots);
     group.page_indptr = view_of<std::int32_t>(host.groups[g].page_indptr);
     group.page_indices = view_of<std::int32_t>(host.groups[g].page_indices);
+    group.decode_plan = view_of<std::int32_t>(plans_[g].decode);
+    group.prefill_plan = view_of<std::int32_t>(plans_[g].prefill);
   }
   if (backend_.reads_host_memory()) return batch;
 
   std::vector<TensorView*> views = {&batch.token_ids, &batch.positions, &batch.q_indptr, &batch.kv_lens};
-  for (BatchGroup& group : batch.groups) views.insert(views.end(), {&group.slots, &group.page_indptr, &group.page_indices});
+  for (BatchGroup& group : batch.groups) {
+    views.insert(views.end(), {&group.slots, &group.page_indptr, &group.page_indices, &group.decode_plan, &group.prefill_plan});
+  }
   std::size_t bytes = 0;
   for (const TensorView* view : views) bytes += round_up(static_cast<std::size_t>(view->num_bytes()), kAlignment);
   staging_.resize(bytes);
   auto* device = static_cast<std::byte*>(grown(backend_, device_, bytes).data());
   std::size_t offset = 0;
   for (TensorView* view : views) {
-    std::memcpy(staging_.data() + offset, view->data, static_cast<std::size_t>(view->num_bytes()));
+    if (view->num_bytes() > 0) std::memcpy(staging_.data() + offset, view->data, static_cast<std::size_t>(view->num_bytes()));
     view->data = device + offset;
     offset += round_up(static_cast<std::size_t>(view->num_bytes()), kAlignment);
   }

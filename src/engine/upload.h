@@ -1,5 +1,5 @@
 // BatchUploader: a HostBatch as a Batch of the device. Where ops read host memory the views point at the host's arrays; elsewhere
-// the arrays travel in one upload a step through one device buffer.
+// the arrays travel in one upload a step through one device buffer, with the backend's own plan of the step's attention.
 #pragma once
 
 #include "backend/backend.h"
@@ -10,15 +10,23 @@ namespace quire {
 
 class BatchUploader {
  public:
-  explicit BatchUploader(Backend& backend) : backend_(backend) {}
+  // `windows`: of each KV group, positions; 0: all.
+  BatchUploader(Backend& backend, int num_heads, int num_kv_heads, std::vector<int> windows)
+      : backend_(backend), num_heads_(num_heads), num_kv_heads_(num_kv_heads), windows_(std::move(windows)) {}
 
-  // Valid until the next call, and as long as `host` is unchanged.
+  // Valid until the next call, and as long as `host` is unchanged. REQUIRES: as many groups as windows.
   Batch upload(const HostBatch& host);
   // One more array of int32 for this step: rows of the forward pass to make logits of. Valid like the batch.
   TensorView upload_rows(std::span<const std::int32_t> rows);
 
  private:
+  void plan_attention(const HostBatch& host);
+
   Backend& backend_;
+  int num_heads_;
+  int num_kv_heads_;
+  std::vector<int> windows_;
+  std::vector<AttentionPlan> plans_;  // by KV group
   std::vector<std::byte> staging_;
   DeviceBuffer device_;
   DeviceBuffer rows_;

@@ -12,6 +12,8 @@ struct BatchGroup {
   TensorView slots;         // [T] I64: where each token's K and V go; negative: nowhere
   TensorView page_indptr;   // [S + 1] I32
   TensorView page_indices;  // [P] I32
+  TensorView decode_plan;   // I32, of Backend::plan_attention; no memory where it made none
+  TensorView prefill_plan;
 };
 
 struct Batch {

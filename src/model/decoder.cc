@@ -44,7 +44,9 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& bac
       backend_(backend),
       pool_(pool),
       activations_(backend, config, max_tokens, max_logit_rows),
-      inv_freq_memory_(upload_frequencies(backend, config, inv_freq_full_, inv_freq_sliding_)) {}
+      inv_freq_memory_(upload_frequencies(backend, config, inv_freq_full_, inv_freq_sliding_)) {
+  backend.check_attention(pool.layer(0), config.num_heads);
+}
 
 void Decoder::forward(const Batch& batch) {
   Activations& a = activations_;
@@ -127,7 +129,7 @@ void Decoder::attend(const KvLayer& kv, const BatchGroup& group, const Batch& ba
   const auto heads = [&](const TensorView& x) {
     return x.rows(0, batch.num_tokens).reshaped({batch.num_tokens, config_.num_heads, config_.head_size});
   };
-  const auto segment = [&](int first, int count) {
+  const auto segment = [&](int first, int count, const TensorView& plan) {
     return AttentionArgs{.q = heads(activations_.q),
                          .out = heads(activations_.attended),
                          .kv = kv,
@@ -137,11 +139,12 @@ void Decoder::attend(const KvLayer& kv, const BatchGroup& group, const Batch& ba
                          .page_indices = group.page_indices,
                          .scale = config_.attention_scale,
                          .window = window,
-                         .softcap = config_.attention_softcap};
+                         .softcap = config_.attention_softcap,
+                         .plan = plan};
   };
   const int num_prefill = batch.num_sequences - batch.num_decode;
-  if (batch.num_decode > 0) backend_.decode_attention(segment(0, batch.num_decode));
-  if (num_prefill > 0) backend_.prefill_attention(segment(batch.num_decode, num_prefill));
+  if (batch.num_decode > 0) backend_.decode_attention(segment(0, batch.num_decode, group.decode_plan));
+  if (num_prefill > 0) backend_.prefill_attention(segment(batch.num_decode, num_prefill, group.prefill_plan));
 }
 
 // From normed to normed: the MLP's share of the layer, the norm of the next layer (or of the head) included.

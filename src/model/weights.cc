@@ -21,7 +21,8 @@ constexpr std::int64_t kPlaceAlignment = 256;  // bytes, of each tensor in the b
 struct Placement {
   ExpectedTensor expected;
   const FileTensor* source = nullptr;
-  std::int64_t offset = -1;  // bytes into the buffer; negative: a view of the file
+  DType dtype = DType::kF32;  // on the device
+  std::int64_t offset = -1;   // bytes into the buffer; negative: a view of the file
   std::int64_t num_bytes = 0;
 };
 
@@ -75,8 +76,9 @@ std::int64_t lay_out(std::vector<Placement>& placements, const Backend& backend)
   std::int64_t total = 0;
   for (Placement& p : placements) {
     const bool vector = p.expected.is_vector();
-    p.num_bytes = vector ? row_bytes(DType::kF32, p.expected.rows) : static_cast<std::int64_t>(p.source->data.size());
-    if (!vector && backend.reads_host_memory() && is_aligned(*p.source)) continue;
+    p.dtype = vector ? DType::kF32 : backend.matrix_dtype(p.source->dtype);
+    p.num_bytes = row_bytes(p.dtype, p.expected.rows * (vector ? 1 : p.expected.columns));
+    if (!vector && backend.reads_host_memory() && p.dtype == p.source->dtype && is_aligned(*p.source)) continue;
     p.offset = total;
     total += round_up(p.num_bytes, kPlaceAlignment);
   }
@@ -94,18 +96,21 @@ std::vector<float> widen(const Placement& p, bool add_one) {
 }
 
 void fill(const Placement& p, bool add_one, std::byte* buffer, Backend& backend) {
-  // Views are of const memory by contract; TensorView has one pointer type for both.
-  void* data = const_cast<std::byte*>(p.source->data.data());
-  if (p.offset >= 0) data = buffer + p.offset;
   if (p.expected.is_vector()) {
     const std::vector<float> values = widen(p, add_one && p.expected.is_norm);
-    backend.upload(data, values.data(), static_cast<std::size_t>(p.num_bytes));
+    backend.upload(buffer + p.offset, values.data(), static_cast<std::size_t>(p.num_bytes));
     backend.synchronize();  // `values` goes
-    *p.expected.place = TensorView(data, DType::kF32, {p.expected.rows});
+    *p.expected.place = TensorView(buffer + p.offset, DType::kF32, {p.expected.rows});
     return;
   }
-  if (p.offset >= 0) backend.upload(data, p.source->data.data(), p.source->data.size());
-  *p.expected.place = TensorView(data, p.source->dtype, {p.expected.rows, p.expected.columns});
+  // Views are of const memory by contract; TensorView has one pointer type for both.
+  const TensorView in_file(const_cast<std::byte*>(p.source->data.data()), p.source->dtype, {p.expected.rows, p.expected.columns});
+  TensorView matrix = in_file;
+  if (p.offset >= 0) {
+    matrix = TensorView(buffer + p.offset, p.dtype, {p.expected.rows, p.expected.columns});
+    backend.upload_matrix(matrix, in_file);
+  }
+  *p.expected.place = matrix;
 }
 
 // Hugging Face multiplies by a constant of the embedding's type.

@@ -28,12 +28,18 @@ class MemoryBackend final : public Backend {
     return DeviceBuffer(data, bytes, [](void* p, std::size_t) { std::free(p); });
   }
   bool reads_host_memory() const override { return in_place_; }
+  DType matrix_dtype(DType file_dtype) const override { return file_dtype; }
+  void upload_matrix(const TensorView& to, const TensorView& from) override {
+    upload(to.data, from.data, static_cast<std::size_t>(from.num_bytes()));
+  }
   void upload(void* to, const void* from, std::size_t bytes) override {
     uploaded_bytes_ += bytes;
     std::memcpy(to, from, bytes);
   }
   void download(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void synchronize() override {}
+  void check_attention(const KvLayer&, int) const override {}
+  void plan_attention(const AttentionShape&, AttentionPlan&) const override {}
 
   void embed(const EmbedArgs&) override { fail_op(); }
   void rms_norm(const RmsNormArgs&) override { fail_op(); }

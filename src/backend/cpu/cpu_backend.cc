@@ -5,6 +5,7 @@
 
 #include "backend/cpu/host_memory.h"
 #include "backend/cpu/op_checks.h"
+#include "core/check.h"
 
 namespace quire {
 
@@ -23,6 +24,16 @@ void CpuBackend::upload(void* to_device, const void* from_host, std::size_t byte
 
 void CpuBackend::download(void* to_host, const void* from_device, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to_host, from_device, bytes);
+}
+
+void CpuBackend::upload_matrix(const TensorView& to, const TensorView& from) {
+  upload(to.data, from.data, static_cast<std::size_t>(from.num_bytes()));
+}
+
+void CpuBackend::check_attention(const KvLayer& kv, int) const {
+  if (kv.head_size <= cpu::kMaxHeadSize) return;
+  fail(ErrorCode::kUnsupported, "the model's head_size is {}; attention on the CPU takes up to {}", kv.head_size,
+       cpu::kMaxHeadSize);
 }
 
 void* CpuBackend::scratch(std::size_t bytes) {

@@ -4,7 +4,7 @@
 add_library(quire_flags INTERFACE)
 target_compile_features(quire_flags INTERFACE cxx_std_20)
 # Bits must not depend on the compiler's mood: no contraction of a * b + c into fma anywhere.
-target_compile_options(quire_flags INTERFACE -ffp-contract=off)
+target_compile_options(quire_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
 
 set(QUIRE_WARNING_FLAGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Woverloaded-virtual)
 if(QUIRE_WARNINGS_AS_ERRORS)
@@ -25,7 +25,7 @@ function(quire_room name)
   target_include_directories(quire_${name}
     PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
            $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
-  target_compile_options(quire_${name} PRIVATE ${QUIRE_WARNING_FLAGS})
+  target_compile_options(quire_${name} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${QUIRE_WARNING_FLAGS}>")
   target_link_libraries(quire_${name} PUBLIC quire_flags ${ARG_LINK})
   set(QUIRE_ROOMS ${QUIRE_ROOMS} quire_${name} CACHE INTERNAL "")
 endfunction()

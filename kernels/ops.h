@@ -49,7 +49,7 @@ struct AddArgs {
 // out_i[r] = x[r] * weight_i^T + bias_i for up to three projections of the same rows, so that rows are quantised (CPU) once.
 struct Projection {
   TensorView weight;  // [M, K], any weight type: rows of the file, never transposed
-  TensorView bias;    // [M] F32; data == nullptr: none
+  TensorView bias;    // [M] of the activations' type; data == nullptr: none
   TensorView out;     // [R, M]; outer_stride may exceed M
 };
 struct MatmulArgs {
@@ -103,6 +103,13 @@ struct AppendKvArgs {
   KvLayer kv;
 };
 
+// How a backend divides a step's attention, in words of its own: the same array on the host, for the launch, and on the device,
+// for the kernel. The CPU has none.
+struct AttentionWork {
+  const std::int32_t* on_host = nullptr;
+  TensorView on_device;  // I32
+};
+
 // Causal attention of each sequence's new tokens over its pages (Vaswani et al. 2017, arXiv:1706.03762, eq. 1).
 // Sequence s has rows q_indptr[s] to q_indptr[s + 1] of q, the last of its kv_lens[s] positions; row i of n stands at position
 // p = kv_lens[s] - n + i and sees positions j with max(0, p - window + 1) <= j <= p. Position j lies in block
@@ -119,7 +126,7 @@ struct AttentionArgs {
   float scale = 1.0f;
   int window = 0;        // positions seen, its own included; 0: all
   float softcap = 0.0f;  // 0: none
-  TensorView plan;       // I32: the backend's own division of the work of this step, uploaded; none on the CPU
+  AttentionWork work;    // of these sequences
 };
 
 enum class Activation : std::uint8_t {

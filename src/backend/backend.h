@@ -59,12 +59,13 @@ struct AttentionShape {
   int window = 0;                          // positions seen; 0: all
   int num_heads = 0;                       // Hq
   int num_kv_heads = 0;                    // Hkv
+  int head_size = 0;                       // D
 };
 
-// How a device divides one step's attention, as it wants it uploaded; of no meaning to others.
-struct AttentionPlan {
-  std::vector<std::int32_t> decode;
-  std::vector<std::int32_t> prefill;
+// How a backend divides the attention of a step's sequences: what becomes AttentionWork, of no meaning to others.
+struct AttentionLists {
+  std::vector<std::int32_t> decode;   // of the first num_decode sequences
+  std::vector<std::int32_t> prefill;  // of the others
 };
 
 class Backend {
@@ -84,15 +85,15 @@ class Backend {
   virtual DType matrix_dtype(DType file_dtype) const = 0;
   // Fills `to`, a matrix of matrix_dtype(from.dtype), with `from`, the same shape in host memory.
   virtual void upload_matrix(const TensorView& to, const TensorView& from) = 0;
+  // In order with the ops; the host's memory is free again on return.
   virtual void upload(void* to_device, const void* from_host, std::size_t bytes) = 0;
   virtual void download(void* to_host, const void* from_device, std::size_t bytes) = 0;  // waits
   virtual void synchronize() = 0;
 
   // Refuses a model's KV layout that attention on this device does not support: Error(kUnsupported) naming what.
   virtual void check_attention(const KvLayer& kv, int num_heads) const = 0;
-  // Called once a step for each KV group; its layers' calls of attention get the uploaded result. Leaves `plan` empty where
-  // attention needs none.
-  virtual void plan_attention(const AttentionShape& shape, AttentionPlan& plan) const = 0;
+  // Called once a step for each KV group, before its arrays are uploaded. Adds to the empty `lists`; on the CPU nothing.
+  virtual void plan_attention(const AttentionShape& shape, AttentionLists& lists) const = 0;
 
   virtual void embed(const EmbedArgs&) = 0;
   virtual void rms_norm(const RmsNormArgs&) = 0;

@@ -126,6 +126,6 @@ Engine::Impl::Impl(const std::string& model_path, const EngineOptions& options, 
       pool_(*backend_, model_.config, kv_dtype(options_), options_.block_size, options_.num_blocks),
       decoder_(model_.config, model_.weights, *backend_, pool_, options_.max_batched_tokens, logit_rows(model_.config)),
       scheduler_(scheduler_options(options_), group_specs(pool_)),
-      uploader_(*backend_, model_.config.num_heads, model_.config.num_kv_heads, windows(pool_)) {}
+      uploader_(*backend_, model_.config.num_heads, pool_.layer(0), windows(pool_)) {}
 
 }  // namespace quire

@@ -26,17 +26,18 @@ DeviceBuffer& grown(Backend& backend, DeviceBuffer& buffer, std::size_t bytes) {
 
 void BatchUploader::plan_attention(const HostBatch& host) {
   QUIRE_CHECK_MSG(host.groups.size() == windows_.size(), "{} KV groups, {} windows", host.groups.size(), windows_.size());
-  plans_.resize(windows_.size());
+  lists_.resize(windows_.size());
   for (std::size_t g = 0; g < windows_.size(); ++g) {
-    plans_[g].decode.clear();
-    plans_[g].prefill.clear();
+    lists_[g].decode.clear();
+    lists_[g].prefill.clear();
     backend_.plan_attention({.q_indptr = host.q_indptr,
                              .kv_lens = host.kv_lens,
                              .num_decode = host.num_decode,
                              .window = windows_[g],
                              .num_heads = num_heads_,
-                             .num_kv_heads = num_kv_heads_},
-                            plans_[g]);
+                             .num_kv_heads = kv_.num_heads,
+                             .head_size = kv_.head_size},
+                            lists_[g]);
   }
 }
 
@@ -56,14 +57,15 @@ Batch BatchUploader::upload(const HostBatch& host) {
     group.slots = view_of<std::int64_t>(host.groups[g].slots);
     group.page_indptr = view_of<std::int32_t>(host.groups[g].page_indptr);
     group.page_indices = view_of<std::int32_t>(host.groups[g].page_indices);
-    group.decode_plan = view_of<std::int32_t>(plans_[g].decode);
-    group.prefill_plan = view_of<std::int32_t>(plans_[g].prefill);
+    group.decode_work = {lists_[g].decode.data(), view_of<std::int32_t>(lists_[g].decode)};
+    group.prefill_work = {lists_[g].prefill.data(), view_of<std::int32_t>(lists_[g].prefill)};
   }
   if (backend_.reads_host_memory()) return batch;
 
   std::vector<TensorView*> views = {&batch.token_ids, &batch.positions, &batch.q_indptr, &batch.kv_lens};
   for (BatchGroup& group : batch.groups) {
-    views.insert(views.end(), {&group.slots, &group.page_indptr, &group.page_indices, &group.decode_plan, &group.prefill_plan});
+    views.insert(views.end(), {&group.slots, &group.page_indptr, &group.page_indices, &group.decode_work.on_device,
+                               &group.prefill_work.on_device});
   }
   std::size_t bytes = 0;
   for (const TensorView* view : views) bytes += round_up(static_cast<std::size_t>(view->num_bytes()), kAlignment);

@@ -11,8 +11,8 @@ namespace quire {
 class BatchUploader {
  public:
   // `windows`: of each KV group, positions; 0: all.
-  BatchUploader(Backend& backend, int num_heads, int num_kv_heads, std::vector<int> windows)
-      : backend_(backend), num_heads_(num_heads), num_kv_heads_(num_kv_heads), windows_(std::move(windows)) {}
+  BatchUploader(Backend& backend, int num_heads, const KvLayer& kv, std::vector<int> windows)
+      : backend_(backend), num_heads_(num_heads), kv_(kv), windows_(std::move(windows)) {}
 
   // Valid until the next call, and as long as `host` is unchanged. REQUIRES: as many groups as windows.
   Batch upload(const HostBatch& host);
@@ -24,9 +24,9 @@ class BatchUploader {
 
   Backend& backend_;
   int num_heads_;
-  int num_kv_heads_;
+  KvLayer kv_;  // any layer: all have one shape
   std::vector<int> windows_;
-  std::vector<AttentionPlan> plans_;  // by KV group
+  std::vector<AttentionLists> lists_;  // by KV group
   std::vector<std::byte> staging_;
   DeviceBuffer device_;
   DeviceBuffer rows_;

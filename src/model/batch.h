@@ -3,17 +3,17 @@
 
 #include <vector>
 
-#include "core/tensor.h"
+#include "kernels/ops.h"
 
 namespace quire {
 
 // The part of a step that differs by KV group.
 struct BatchGroup {
-  TensorView slots;         // [T] I64: where each token's K and V go; negative: nowhere
-  TensorView page_indptr;   // [S + 1] I32
-  TensorView page_indices;  // [P] I32
-  TensorView decode_plan;   // I32, of Backend::plan_attention; no memory where it made none
-  TensorView prefill_plan;
+  TensorView slots;            // [T] I64: where each token's K and V go; negative: nowhere
+  TensorView page_indptr;      // [S + 1] I32
+  TensorView page_indices;     // [P] I32
+  AttentionWork decode_work;   // of Backend::plan_attention, for the first num_decode sequences
+  AttentionWork prefill_work;  // for the others
 };
 
 struct Batch {

@@ -129,7 +129,7 @@ void Decoder::attend(const KvLayer& kv, const BatchGroup& group, const Batch& ba
   const auto heads = [&](const TensorView& x) {
     return x.rows(0, batch.num_tokens).reshaped({batch.num_tokens, config_.num_heads, config_.head_size});
   };
-  const auto segment = [&](int first, int count, const TensorView& plan) {
+  const auto segment = [&](int first, int count, const AttentionWork& work) {
     return AttentionArgs{.q = heads(activations_.q),
                          .out = heads(activations_.attended),
                          .kv = kv,
@@ -140,11 +140,11 @@ void Decoder::attend(const KvLayer& kv, const BatchGroup& group, const Batch& ba
                          .scale = config_.attention_scale,
                          .window = window,
                          .softcap = config_.attention_softcap,
-                         .plan = plan};
+                         .work = work};
   };
   const int num_prefill = batch.num_sequences - batch.num_decode;
-  if (batch.num_decode > 0) backend_.decode_attention(segment(0, batch.num_decode, group.decode_plan));
-  if (num_prefill > 0) backend_.prefill_attention(segment(batch.num_decode, num_prefill, group.prefill_plan));
+  if (batch.num_decode > 0) backend_.decode_attention(segment(0, batch.num_decode, group.decode_work));
+  if (num_prefill > 0) backend_.prefill_attention(segment(batch.num_decode, num_prefill, group.prefill_work));
 }
 
 // From normed to normed: the MLP's share of the layer, the norm of the next layer (or of the head) included.

@@ -16,7 +16,7 @@ struct ExpectedTensor {
   std::int64_t columns = 0;  // 0: a vector of `rows`
   TensorView* place = nullptr;
   bool is_vector() const { return columns == 0; }
-  bool is_norm = false;  // Hugging Face keeps Gemma's less one
+  bool is_norm = false;  // else a bias, or a matrix
 };
 
 // Exactly the tensors that `config` implies, each once; places are in `weights`, whose layers are resized.

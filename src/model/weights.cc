@@ -76,7 +76,7 @@ std::int64_t lay_out(std::vector<Placement>& placements, const Backend& backend)
   std::int64_t total = 0;
   for (Placement& p : placements) {
     const bool vector = p.expected.is_vector();
-    p.dtype = vector ? DType::kF32 : backend.matrix_dtype(p.source->dtype);
+    p.dtype = p.expected.is_norm ? DType::kF32 : vector ? backend.activation_dtype() : backend.matrix_dtype(p.source->dtype);
     p.num_bytes = row_bytes(p.dtype, p.expected.rows * (vector ? 1 : p.expected.columns));
     if (!vector && backend.reads_host_memory() && p.dtype == p.source->dtype && is_aligned(*p.source)) continue;
     p.offset = total;
@@ -85,7 +85,7 @@ std::int64_t lay_out(std::vector<Placement>& placements, const Backend& backend)
   return total;
 }
 
-// Norms and biases as F32, Gemma's norms as the factor itself.
+// Norms and biases widened, Gemma's norms as the factor itself.
 std::vector<float> widen(const Placement& p, bool add_one) {
   std::vector<float> values(static_cast<std::size_t>(p.expected.rows));
   dequantize_row(p.source->dtype, p.source->data.data(), values.data(), p.expected.rows);
@@ -95,12 +95,23 @@ std::vector<float> widen(const Placement& p, bool add_one) {
   return values;
 }
 
+std::vector<std::uint16_t> narrowed(const std::vector<float>& values, DType type) {
+  std::vector<std::uint16_t> narrow;
+  for (const float value : values) narrow.push_back(type == DType::kF16 ? float_to_half(value) : float_to_bfloat16(value));
+  return narrow;
+}
+
 void fill(const Placement& p, bool add_one, std::byte* buffer, Backend& backend) {
   if (p.expected.is_vector()) {
     const std::vector<float> values = widen(p, add_one && p.expected.is_norm);
-    backend.upload(buffer + p.offset, values.data(), static_cast<std::size_t>(p.num_bytes));
-    backend.synchronize();  // `values` goes
-    *p.expected.place = TensorView(buffer + p.offset, DType::kF32, {p.expected.rows});
+    const TensorView vector(buffer + p.offset, p.dtype, {p.expected.rows});
+    if (p.dtype == DType::kF32) {
+      backend.upload(vector.data, values.data(), values.size() * sizeof(float));
+    } else {
+      const std::vector<std::uint16_t> narrow = narrowed(values, p.dtype);
+      backend.upload(vector.data, narrow.data(), narrow.size() * sizeof(narrow.front()));
+    }
+    *p.expected.place = vector;
     return;
   }
   // Views are of const memory by contract; TensorView has one pointer type for both.

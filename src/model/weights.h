@@ -1,5 +1,6 @@
-// Weights: the tensors of a model, by role, in the memory of a backend. Matrices keep the file's type and rows; norms and biases
-// are F32. Absent tensors have data == nullptr.
+// Weights: the tensors of a model, by role, in the memory of a backend. Matrices keep the file's rows and have the type of
+// Backend::matrix_dtype (the file's own on the CPU), biases that of activations; norms are F32. Absent tensors have data ==
+// nullptr.
 #pragma once
 
 #include <memory>

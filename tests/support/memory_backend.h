@@ -39,7 +39,7 @@ class MemoryBackend final : public Backend {
   void download(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void synchronize() override {}
   void check_attention(const KvLayer&, int) const override {}
-  void plan_attention(const AttentionShape&, AttentionPlan&) const override {}
+  void plan_attention(const AttentionShape&, AttentionLists&) const override {}
 
   void embed(const EmbedArgs&) override { fail_op(); }
   void rms_norm(const RmsNormArgs&) override { fail_op(); }

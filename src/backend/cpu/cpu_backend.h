@@ -28,7 +28,7 @@ class CpuBackend final : public Backend {
   void synchronize() override {}
 
   void check_attention(const KvLayer& kv, int num_heads) const override;
-  void plan_attention(const AttentionShape&, AttentionPlan&) const override {}
+  void plan_attention(const AttentionShape&, AttentionLists&) const override {}
 
   void embed(const EmbedArgs& args) override;
   void rms_norm(const RmsNormArgs& args) override;

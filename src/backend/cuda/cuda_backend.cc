@@ -1,0 +1,219 @@
+#include "backend/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cuda/attention_work.h"
+#include "backend/cuda/cuda_check.h"
+#include "core/math.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/kernels.h"
+
+namespace quire {
+namespace {
+
+constexpr std::size_t kStagingBytes = std::size_t{16} << 20;  // larger than any step's arrays; weights pass in pieces
+constexpr std::size_t kWorkspaceBytes = std::size_t{64}
+                                        << 20;  // attention's partial results; a step that needs more goes in waves
+constexpr std::size_t kAlignment = 256;         // of what is staged
+
+static_assert(kWorkspaceBytes >= cuda::Matmul::kWorkspaceBytes);
+
+int attribute(int device, cudaDeviceAttr which) {
+  int value = 0;
+  cuda_check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
+  return value;
+}
+
+}  // namespace
+
+int num_cuda_devices() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+std::unique_ptr<Backend> create_cuda_backend(Device device, const BackendOptions& options) {
+  const int count = num_cuda_devices();
+  if (device.index < 0 || device.index >= count) {
+    fail(ErrorCode::kUnsupported, "device cuda:{}: this machine has {} CUDA devices", device.index, count);
+  }
+  return std::make_unique<CudaBackend>(device.index, options);
+}
+
+// ---- device and memory
+
+CudaBackend::CudaBackend(int device, const BackendOptions& options)
+    : device_(device), activation_dtype_(options.activation_dtype), deterministic_(options.deterministic) {
+  if (activation_dtype_ != DType::kBF16 && activation_dtype_ != DType::kF16) {
+    fail(ErrorCode::kUnsupported, "device cuda:{}: activations and KV are {}, must be BF16 or F16", device,
+         to_string(activation_dtype_));
+  }
+  use_device();
+  const int major = attribute(device, cudaDevAttrComputeCapabilityMajor);
+  const int minor = attribute(device, cudaDevAttrComputeCapabilityMinor);
+  if (major < 8) fail(ErrorCode::kUnsupported, "device cuda:{} is sm_{}{}, must be sm_80 or newer", device, major, minor);
+  isa_ = fmt::format("sm_{}{}", major, minor);
+  num_sms_ = attribute(device, cudaDevAttrMultiProcessorCount);
+  workspace_ = allocate(kWorkspaceBytes);
+  staging_.memory = allocate_pinned(kStagingBytes);
+  matmul_.emplace(workspace_.data(), deterministic_);
+  cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+}
+
+CudaBackend::~CudaBackend() {
+  if (cudaSetDevice(device_) == cudaSuccess) (void)cudaStreamDestroy(stream_);
+}
+
+void CudaBackend::use_device() const { cuda_check(cudaSetDevice(device_), "cudaSetDevice"); }
+
+std::size_t CudaBackend::free_bytes() const {
+  use_device();
+  std::size_t free = 0, total = 0;
+  cuda_check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
+}
+
+DeviceBuffer CudaBackend::allocate(std::size_t bytes) {
+  use_device();
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, std::max<std::size_t>(bytes, 1));
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    fail(ErrorCode::kOutOfMemory, "device cuda:{} cannot give {} bytes; {} are free", device_, bytes, free_bytes());
+  }
+  cuda_check(status, "cudaMalloc");
+  return DeviceBuffer(data, bytes, [](void* p, std::size_t) { (void)cudaFree(p); });
+}
+
+DeviceBuffer CudaBackend::allocate_pinned(std::size_t bytes) {
+  void* data = nullptr;
+  cuda_check(cudaMallocHost(&data, bytes), "cudaMallocHost");
+  return DeviceBuffer(data, bytes, [](void* p, std::size_t) { (void)cudaFreeHost(p); });
+}
+
+// Room for `bytes` in pinned memory, filled from `from_host`. REQUIRES: bytes <= kStagingBytes.
+void* CudaBackend::stage(const void* from_host, std::size_t bytes) {
+  if (staging_.used + bytes > kStagingBytes) synchronize();
+  auto* place = static_cast<std::byte*>(staging_.memory.data()) + staging_.used;
+  if (from_host != nullptr) std::memcpy(place, from_host, bytes);
+  staging_.used = std::min(round_up(staging_.used + bytes, kAlignment), kStagingBytes);
+  return place;
+}
+
+void CudaBackend::upload(void* to_device, const void* from_host, std::size_t bytes) {
+  use_device();
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t piece = std::min(bytes - done, kStagingBytes);
+    const void* staged = stage(static_cast<const std::byte*>(from_host) + done, piece);
+    cuda_check(cudaMemcpyAsync(static_cast<std::byte*>(to_device) + done, staged, piece, cudaMemcpyHostToDevice, stream_),
+               "cudaMemcpyAsync to device");
+    done += piece;
+  }
+}
+
+void CudaBackend::download(void* to_host, const void* from_device, std::size_t bytes) {
+  use_device();
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t piece = std::min(bytes - done, kStagingBytes);
+    void* staged = stage(nullptr, piece);
+    cuda_check(cudaMemcpyAsync(staged, static_cast<const std::byte*>(from_device) + done, piece, cudaMemcpyDeviceToHost, stream_),
+               "cudaMemcpyAsync to host");
+    synchronize();
+    std::memcpy(static_cast<std::byte*>(to_host) + done, staged, piece);
+    done += piece;
+  }
+}
+
+void CudaBackend::synchronize() {
+  cuda_check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
+  staging_.used = 0;
+}
+
+// ---- weights: every matrix in the type of activations
+
+DType CudaBackend::matrix_dtype(DType) const { return activation_dtype_; }
+
+void CudaBackend::upload_matrix(const TensorView& to, const TensorView& from) {
+  if (from.dtype == to.dtype) {
+    upload(to.data, from.data, static_cast<std::size_t>(from.num_bytes()));
+    return;
+  }
+  const std::int64_t bytes = row_bytes(from.dtype, from.dim(1));
+  const std::int64_t rows = std::max<std::int64_t>(static_cast<std::int64_t>(kStagingBytes) / bytes, 1);
+  if (raw_.bytes() < static_cast<std::size_t>(rows * bytes)) raw_ = allocate(static_cast<std::size_t>(rows * bytes));
+  for (std::int64_t first = 0; first < from.dim(0); first += rows) {
+    const std::int64_t count = std::min(rows, from.dim(0) - first);
+    upload(raw_.data(), from.row(first), static_cast<std::size_t>(count * bytes));
+    cuda::dequantize({.in = TensorView(raw_.data(), from.dtype, {count, from.dim(1)}), .out = to.rows(first, count)}, stream_);
+  }
+}
+
+// ---- attention
+
+void CudaBackend::check_attention(const KvLayer& kv, int num_heads) const {
+  if (!cuda::supports_head_size(kv.head_size)) {
+    fail(ErrorCode::kUnsupported, "the model's head_size is {}; attention on CUDA takes 64, 80, 96, 128 and 256", kv.head_size);
+  }
+  if (kv.dtype != activation_dtype_) {
+    fail(ErrorCode::kUnsupported, "the KV pool is {}; attention on CUDA takes the type of activations, here {}",
+         to_string(kv.dtype), to_string(activation_dtype_));
+  }
+  if (kv.block_size < 8 || kv.block_size > 256 || kv.block_size % 8 != 0) {
+    fail(ErrorCode::kUnsupported, "block_size is {}; attention on CUDA takes multiples of 8 up to 256", kv.block_size);
+  }
+  QUIRE_CHECK_MSG(kv.num_heads > 0 && num_heads % kv.num_heads == 0, "{} heads on {} KV heads", num_heads, kv.num_heads);
+}
+
+// Deterministic: decode rows go through the prefill kernel, for a row's bits may not tell which of the two computed it.
+void CudaBackend::plan_attention(const AttentionShape& shape, AttentionLists& lists) const {
+  const cuda::SplitShape split{.num_heads = shape.num_heads,
+                               .num_kv_heads = shape.num_kv_heads,
+                               .head_size = shape.head_size,
+                               .window = shape.window,
+                               .num_sms = num_sms_,
+                               .rule = deterministic_ ? cuda::SplitRule::kDeterministic : cuda::SplitRule::kBalanced,
+                               .workspace_bytes = static_cast<std::int64_t>(kWorkspaceBytes)};
+  const auto num_decode = static_cast<std::size_t>(shape.num_decode);
+  const auto decode_rows = shape.q_indptr.first(num_decode + 1);
+  const auto decode_lens = shape.kv_lens.first(num_decode);
+  append_work(
+      deterministic_ ? cuda::plan_prefill(split, decode_rows, decode_lens) : cuda::plan_decode(split, decode_rows, decode_lens),
+      lists.decode);
+  append_work(cuda::plan_prefill(split, shape.q_indptr.subspan(num_decode), shape.kv_lens.subspan(num_decode)), lists.prefill);
+}
+
+void CudaBackend::prefill_attention(const AttentionArgs& args) {
+  cuda::prefill_attention(args, attention_plan(args.work, workspace_.data()), stream_);
+}
+
+void CudaBackend::decode_attention(const AttentionArgs& args) {
+  if (deterministic_) return prefill_attention(args);
+  cuda::decode_attention(args, attention_plan(args.work, workspace_.data()), stream_);
+}
+
+// ---- other ops
+
+void CudaBackend::embed(const EmbedArgs& args) { cuda::embed(args, stream_); }
+void CudaBackend::rms_norm(const RmsNormArgs& args) { cuda::rms_norm(args, stream_); }
+void CudaBackend::add_rms_norm(const AddRmsNormArgs& args) { cuda::add_rms_norm(args, stream_); }
+void CudaBackend::add(const AddArgs& args) { cuda::add(args, stream_); }
+void CudaBackend::matmul(const MatmulArgs& args) { (*matmul_)(args, stream_); }
+void CudaBackend::rope_table(const RopeTableArgs& args) { cuda::rope_table(args, stream_); }
+void CudaBackend::rope(const RopeArgs& args) { cuda::rope(args, stream_); }
+void CudaBackend::append_kv(const AppendKvArgs& args) { cuda::append_kv(args, stream_); }
+void CudaBackend::gated_activation(const GatedActivationArgs& args) { cuda::gated_activation(args, stream_); }
+void CudaBackend::gather_rows(const GatherRowsArgs& args) { cuda::gather_rows(args, stream_); }
+void CudaBackend::softcap(const SoftcapArgs& args) { cuda::softcap(args, stream_); }
+
+// One contiguous piece a block, in order: a later pair may read what an earlier one wrote.
+void CudaBackend::copy_blocks(const CopyBlocksArgs& args) {
+  use_device();
+  auto* pool = static_cast<std::byte*>(args.pool);
+  for (int i = 0; i < args.num_pairs; ++i) {
+    cuda_check(cudaMemcpyAsync(pool + args.pairs[i].to * args.block_bytes, pool + args.pairs[i].from * args.block_bytes,
+                               static_cast<std::size_t>(args.block_bytes), cudaMemcpyDeviceToDevice, stream_),
+               "cudaMemcpyAsync within the device");
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,228 @@
+// The engine on the CUDA backend: src/backend/cuda and kernels/cuda as they are, with the emulator in the place of the GPU, of the
+// runtime and of cuBLASLt. Tiny models of every family answer as on the CPU, the schedule leaves no trace in the bits, a step has
+// one upload and one wait, and a device that breaks ends every request with an error.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "backend/cuda/cuda_backend.h"
+#include "engine/engine_impl.h"
+#include "tests/engine/outcome.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/simt/runtime.h"
+#include "tests/support/tiny_model.h"
+
+namespace quire::test {
+namespace {
+
+// Head sizes that the kernels have; what else is particular to a family stays.
+TinyModelSpec cuda_model_spec(const std::string& family) {
+  TinyModelSpec spec = tiny_model_spec(family);
+  spec.head_size = family == "qwen3" ? 128 : 64;
+  spec.num_layers = family == "gemma3" ? 6 : 2;
+  if (family == "gemma3") spec.num_kv_heads = 1;
+  return spec;
+}
+
+EngineOptions cuda_options() {
+  EngineOptions options;
+  options.device = {DeviceKind::kCuda, 0};
+  options.num_blocks = 500;
+  options.max_batched_tokens = 128;
+  return options;
+}
+
+Engine cuda_engine(const std::string& path, const EngineOptions& options) {
+  const DType type = options.kv_type == KvType::kF16 ? DType::kF16 : DType::kBF16;
+  return make_engine(path, options,
+                     create_cuda_backend(options.device, {.activation_dtype = type, .deterministic = options.deterministic}));
+}
+
+class EmulatedCuda : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    setenv("QUIRE_KV_POISON", "1", 1);
+    simt::break_device_after(-1);
+    simt::fail_allocation_after(-1);
+    write_gguf(cuda_model_spec(family()), path_);
+  }
+  void TearDown() override { unsetenv("QUIRE_KV_POISON"); }
+
+  std::string family() const { return GetParam(); }
+  std::string path_ = (std::filesystem::path(::testing::TempDir()) / "model.gguf").string();
+};
+
+Request scored_request(std::uint64_t seed, int length) {
+  Request request;
+  for (int i = 0; i < length; ++i) request.prompt.push_back(static_cast<TokenId>((seed * 7919 + i * 104729 + i * i * 31) % 300));
+  request.sampling.temperature = 0.0f;
+  request.sampling.max_tokens = 6;
+  request.sampling.ignore_eos = true;
+  request.sampling.logprobs = 3;
+  request.sampling.prompt_logprobs = 0;
+  return request;
+}
+
+double logprob(std::uint32_t bits) { return std::bit_cast<float>(bits); }
+
+// BF16 has 8 bits: about 1/256 of error in each value of the residual stream, and the logits of these models are a few units.
+TEST_P(EmulatedCuda, AnswersAsTheCpuDoes) {
+  EngineOptions cpu_options = cuda_options();
+  cpu_options.device = {};
+  cpu_options.kv_type = KvType::kBF16;
+  const std::vector<Request> requests = {scored_request(1, 70), scored_request(2, 5), scored_request(3, 130)};
+  Engine cpu(path_, cpu_options);
+  const Outcomes expected = run(cpu, requests);
+  for (const bool deterministic : {true, false}) {
+    EngineOptions options = cuda_options();
+    options.deterministic = deterministic;
+    Engine engine = cuda_engine(path_, options);
+    const Outcomes outcomes = run(engine, requests);
+    double total = 0.0;
+    int count = 0;
+    for (const auto& [key, outcome] : outcomes) {
+      const Outcome& wanted = expected.at(key);
+      EXPECT_EQ(outcome.finish_reason, wanted.finish_reason);
+      ASSERT_EQ(outcome.prompt_logprob_bits.size(), wanted.prompt_logprob_bits.size());
+      for (std::size_t i = 0; i < outcome.prompt_logprob_bits.size(); ++i, ++count) {
+        const double difference = std::abs(logprob(outcome.prompt_logprob_bits[i]) - logprob(wanted.prompt_logprob_bits[i]));
+        EXPECT_LT(difference, 0.35) << family() << ", request " << key.first << ", position " << i;
+        total += difference;
+      }
+    }
+    ASSERT_GT(count, 200);
+    EXPECT_LT(total / count, 0.05) << family();
+  }
+}
+
+TEST_P(EmulatedCuda, TheScheduleLeavesNoTraceInTheBits) {
+  const std::vector<Request> all = mixed_requests(tiny_vocab_size(), 40, 6);
+  const std::vector<Request> requests(all.begin() + 4, all.begin() + 12);
+  EngineOptions plain = cuda_options();
+  plain.prefix_cache = false;
+  Outcomes alone;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    Engine engine = cuda_engine(path_, plain);
+    for (auto& [key, outcome] : run(engine, {requests[i]})) alone[{static_cast<int>(i), key.second}] = std::move(outcome);
+  }
+  struct Mix {
+    int block_size, budget, running;
+    std::int64_t num_blocks;
+    RunPlan plan;
+  };
+  const int groups = family() == "gemma3" ? 6 : 1;
+  const Mix mixes[] = {
+      {16, 7, 5, 500, {.per_step = 1}},
+      {8, 64, 64, 1 + groups * 8, {.repeats = 2}},
+      {32, 16, 3, 500, {.per_step = 2, .cancel_neighbours = true, .repeats = 2}},
+  };
+  std::int64_t preemptions = 0, cached_tokens = 0;
+  for (const Mix& mix : mixes) {
+    EngineOptions options = cuda_options();
+    options.block_size = mix.block_size;
+    options.max_batched_tokens = mix.budget;
+    options.max_running = mix.running;
+    options.num_blocks = mix.num_blocks;
+    Engine engine = cuda_engine(path_, options);
+    EXPECT_EQ(run(engine, requests, mix.plan), alone) << family() << ", block size " << mix.block_size;
+    preemptions += engine.stats().num_preemptions;
+    cached_tokens += engine.stats().cached_tokens;
+    EXPECT_EQ(engine.stats().held_blocks, 0);
+  }
+  EXPECT_GT(preemptions, 0);
+  EXPECT_GT(cached_tokens, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, EmulatedCuda, ::testing::Values("llama", "qwen2", "qwen3", "gemma3"),
+                         [](const auto& test) { return std::string(test.param); });
+
+// ---- one family is enough for what follows
+
+class EmulatedCudaStep : public EmulatedCuda {};
+INSTANTIATE_TEST_SUITE_P(Llama, EmulatedCudaStep, ::testing::Values("llama"));
+
+TEST_P(EmulatedCudaStep, AllocatesNothingAndWaitsOnce) {
+  Engine engine = cuda_engine(path_, cuda_options());
+  for (int i = 0; i < 3; ++i) {
+    Request request = scored_request(static_cast<std::uint64_t>(i), 20 + i);
+    request.sampling.prompt_logprobs.reset();
+    request.sampling.max_tokens = 8;
+    engine.submit(request);
+  }
+  for (int step = 0; step < 3; ++step) engine.step();
+  const simt::RuntimeCounts before = simt::runtime_counts();
+  engine.step();
+  const simt::RuntimeCounts& after = simt::runtime_counts();
+  EXPECT_EQ(after.waits - before.waits, 1);
+  EXPECT_EQ(after.downloads - before.downloads, 1);
+  EXPECT_EQ(after.allocations - before.allocations, 0);
+  EXPECT_LE(after.uploads - before.uploads, 3);  // the batch; the rows that want logits; what they are sampled with
+}
+
+TEST_P(EmulatedCudaStep, ADeviceErrorEndsEveryRequestAndRefusesMore) {
+  for (const std::int64_t calls : {0, 5, 40}) {
+    simt::break_device_after(-1);
+    Engine engine = cuda_engine(path_, cuda_options());
+    const RequestId first = engine.submit(scored_request(1, 20));
+    const RequestId second = engine.submit(scored_request(2, 30));
+    engine.step();
+    simt::break_device_after(calls);
+    std::map<RequestId, int> ends;
+    bool threw = false;
+    for (int step = 0; step < 10 && engine.has_work(); ++step) {
+      try {
+        for (const TokenEvent& event : engine.step()) {
+          if (event.finish_reason == FinishReason::kNone) continue;
+          EXPECT_EQ(event.finish_reason, FinishReason::kError);
+          EXPECT_NE(event.error.find("cudaErrorIllegalAddress"), std::string::npos) << event.error;
+          ++ends[event.request_id];
+        }
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kDevice) << error.what();
+        threw = true;
+      }
+    }
+    EXPECT_TRUE(threw);
+    EXPECT_EQ(ends, (std::map<RequestId, int>{{first, 1}, {second, 1}}));
+    EXPECT_FALSE(engine.has_work());
+    EXPECT_ERROR(engine.submit(scored_request(3, 4)), ErrorCode::kUnavailable, "failed");
+  }
+  simt::break_device_after(-1);
+}
+
+// Whatever is refused is refused when the engine is made.
+TEST_P(EmulatedCudaStep, RefusesByNameWhatTheKernelsLack) {
+  const auto make = [&](auto change, EngineOptions options = cuda_options()) {
+    TinyModelSpec spec = cuda_model_spec("llama");
+    change(spec);
+    write_gguf(spec, path_);
+    return cuda_engine(path_, options);
+  };
+  EXPECT_ERROR(make([](TinyModelSpec& spec) { spec.head_size = 48; }), ErrorCode::kUnsupported, "head_size is 48");
+  EngineOptions options = cuda_options();
+  options.kv_type = KvType::kF32;
+  write_gguf(cuda_model_spec("llama"), path_);
+  EXPECT_ERROR(make_engine(path_, options, create_cuda_backend(options.device, {.activation_dtype = DType::kF32})),
+               ErrorCode::kUnsupported, "F32");
+  EXPECT_ERROR(make_engine(path_, options, create_cuda_backend(options.device, {})), ErrorCode::kUnsupported, "KV pool is F32");
+  EXPECT_ERROR(create_cuda_backend({DeviceKind::kCuda, 1}, {}), ErrorCode::kUnsupported, "cuda:1");
+}
+
+TEST_P(EmulatedCudaStep, SaysHowMuchMemoryTheDeviceCannotGive) {
+  for (int count = 0; count < 6; ++count) {
+    simt::fail_allocation_after(count);
+    try {
+      Engine engine = cuda_engine(path_, cuda_options());
+      continue;  // fewer allocations than that
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory) << error.what();
+    }
+  }
+  simt::fail_allocation_after(-1);
+}
+
+}  // namespace
+}  // namespace quire::test

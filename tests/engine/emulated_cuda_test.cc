@@ -1,6 +1,6 @@
-// The engine on the CUDA backend: src/backend/cuda and kernels/cuda as they are, with the emulator in the place of the GPU, of the
-// runtime and of cuBLASLt. Tiny models of every family answer as on the CPU, the schedule leaves no trace in the bits, a step has
-// one upload and one wait, and a device that breaks ends every request with an error.
+// The engine on the CUDA backend: src/backend/cuda and kernels/cuda as they are, with the emulator in the place of the GPU, of
+// the runtime and of cuBLASLt. Tiny models of every family answer as on the CPU, the schedule leaves no trace in the bits, a step
+// has one upload and one wait, and a device that breaks ends every request with an error.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -1,8 +1,8 @@
 #include <cstring>
 
-#include "core/math.h"
 #include "simt/cuda/cublasLt.h"
 #include "simt/device_memory.h"
+#include "simt/half.h"
 #include "simt/runtime.h"
 
 struct cublasLtContext {};
@@ -30,14 +30,14 @@ std::size_t element_bytes(cudaDataType_t type) { return type == CUDA_R_32F ? 4 :
 float read(const void* data, cudaDataType_t type, std::size_t i) {
   if (type == CUDA_R_32F) return static_cast<const float*>(data)[i];
   const std::uint16_t bits = static_cast<const std::uint16_t*>(data)[i];
-  return type == CUDA_R_16F ? quire::half_to_float(bits) : quire::bfloat16_to_float(bits);
+  return type == CUDA_R_16F ? simt::half_to_float(bits) : simt::bfloat16_to_float(bits);
 }
 
 void write(void* data, cudaDataType_t type, std::size_t i, float value) {
   if (type == CUDA_R_32F) {
     static_cast<float*>(data)[i] = value;
   } else {
-    static_cast<std::uint16_t*>(data)[i] = type == CUDA_R_16F ? quire::float_to_half(value) : quire::float_to_bfloat16(value);
+    static_cast<std::uint16_t*>(data)[i] = type == CUDA_R_16F ? simt::float_to_half(value) : simt::float_to_bfloat16(value);
   }
 }
 

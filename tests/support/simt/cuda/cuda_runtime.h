@@ -8,7 +8,6 @@
 
 #include <cstddef>
 
-#include "simt/platform.h"
 
 enum cudaError_t {
   cudaSuccess = 0,

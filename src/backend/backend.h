@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -66,6 +67,8 @@ struct AttentionShape {
 struct AttentionLists {
   std::vector<std::int32_t> decode;   // of the first num_decode sequences
   std::vector<std::int32_t> prefill;  // of the others
+  // Of what launches take from the lists on the host: with equal keys, and lists of equal lengths, launches are equal.
+  std::uint64_t launch_key = 0;
 };
 
 class Backend {
@@ -94,6 +97,16 @@ class Backend {
   virtual void check_attention(const KvLayer& kv, int num_heads) const = 0;
   // Called once a step for each KV group, before its arrays are uploaded. Adds to the empty `lists`; on the CPU nothing.
   virtual void plan_attention(const AttentionShape& shape, AttentionLists& lists) const = 0;
+
+  // Whether run() may replay: then steps of decode rows are worth padding to few different shapes.
+  virtual bool replays() const { return false; }
+  // Calls `ops`, which calls ops of this backend and nothing else of it. May record what they launch under `key` and launch that
+  // again in the place of later calls with the same key: then every argument, pointers included, must be a function of the key.
+  // 0: never.
+  virtual void run(std::uint64_t key, const std::function<void()>& ops) {
+    (void)key;
+    ops();
+  }
 
   virtual void embed(const EmbedArgs&) = 0;
   virtual void rms_norm(const RmsNormArgs&) = 0;

@@ -1,9 +1,11 @@
 #include "engine/batch_builder.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <span>
 
+#include "core/check.h"
 #include "core/math.h"
 #include "scheduler/sequence.h"
 
@@ -68,6 +70,29 @@ void build_batch(const StepPlan& plan, HostBatch& batch) {
       add_pages(sequence.page_table(static_cast<int>(g)), entry, batch.groups[g]);
     add_logits(entry, static_cast<int>(s), first_row, batch);
   }
+}
+
+void pad_batch(HostBatch& batch, int num_sequences) {
+  QUIRE_CHECK(batch.num_decode == batch.num_sequences && batch.num_tokens == batch.num_decode);
+  QUIRE_CHECK_MSG(batch.num_decode <= num_sequences, "{} rows padded to {}", batch.num_decode, num_sequences);
+  const auto size = static_cast<std::size_t>(num_sequences);
+  batch.num_tokens = batch.num_sequences = batch.num_decode = num_sequences;
+  batch.token_ids.resize(size, 0);
+  batch.positions.resize(size, 0);
+  batch.kv_lens.resize(size, 0);
+  while (batch.q_indptr.size() <= size) batch.q_indptr.push_back(batch.q_indptr.back() + 1);
+  for (HostBatchGroup& group : batch.groups) {
+    group.slots.resize(size, -1);
+    group.page_indptr.resize(size + 1, group.page_indptr.back());
+  }
+}
+
+int padded_rows(int num_decode, int most) {
+  const auto rows = static_cast<unsigned>(num_decode);
+  // Powers of two, and from 8 on the three quarters between them.
+  const unsigned power = std::bit_ceil(rows);
+  const unsigned padded = power > 8 && rows <= power / 4 * 3 ? power / 4 * 3 : power;
+  return std::max(num_decode, std::min(static_cast<int>(padded), most));
 }
 
 }  // namespace quire

@@ -40,4 +40,11 @@ struct HostBatch {
 
 void build_batch(const StepPlan& plan, HostBatch& batch);
 
+// Adds decode rows of nothing (no positions, no slot: they read and write no block) up to `num_sequences`, for devices that
+// replay steps of equal shape. REQUIRES: a batch of decode rows only, of at most that many.
+void pad_batch(HostBatch& batch, int num_sequences);
+
+// The number of rows that a step of `num_decode` decode rows is padded to, `most` at most: few different ones, few rows wasted.
+int padded_rows(int num_decode, int most);
+
 }  // namespace quire

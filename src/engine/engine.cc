@@ -111,7 +111,11 @@ void Engine::Impl::compute(const StepPlan& plan) {
   block_pairs_.clear();
   for (const BlockCopy& copy : plan.copies) block_pairs_.push_back({copy.from, copy.to});
   pool_.copy_blocks(block_pairs_);
-  decoder_.forward(uploader_.upload(host_batch_));
+  if (backend_->replays() && plan.num_decode == plan.num_tokens) {
+    pad_batch(host_batch_, padded_rows(plan.num_decode, options_.max_batched_tokens));
+  }
+  const Batch batch = uploader_.upload(host_batch_);
+  backend_->run(batch.replay_key, [&] { decoder_.forward(batch); });
   sample(plan);
 }
 

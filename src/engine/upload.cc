@@ -1,5 +1,7 @@
 #include "engine/upload.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "core/check.h"
@@ -9,6 +11,7 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kAlignment = 64;  // bytes, of each array in the buffer
+constexpr std::uint64_t kKeySeed = 0x51756972652e2e2e, kKeyFactor = 0x9e3779b97f4a7c15;
 
 template <typename T>
 TensorView view_of(std::span<const T> values) {
@@ -30,6 +33,7 @@ void BatchUploader::plan_attention(const HostBatch& host) {
   for (std::size_t g = 0; g < windows_.size(); ++g) {
     lists_[g].decode.clear();
     lists_[g].prefill.clear();
+    lists_[g].launch_key = 0;
     backend_.plan_attention({.q_indptr = host.q_indptr,
                              .kv_lens = host.kv_lens,
                              .num_decode = host.num_decode,
@@ -62,23 +66,50 @@ Batch BatchUploader::upload(const HostBatch& host) {
   }
   if (backend_.reads_host_memory()) return batch;
 
+  return to_device(batch);
+}
+
+// One buffer for all arrays, each at an offset that depends on the sizes of those before it. So that steps of decode rows have
+// few different offsets, and can be replayed, room for pages grows by powers of two.
+Batch BatchUploader::to_device(Batch batch) {
   std::vector<TensorView*> views = {&batch.token_ids, &batch.positions, &batch.q_indptr, &batch.kv_lens};
   for (BatchGroup& group : batch.groups) {
-    views.insert(views.end(), {&group.slots, &group.page_indptr, &group.page_indices, &group.decode_work.on_device,
-                               &group.prefill_work.on_device});
+    views.insert(views.end(), {&group.slots, &group.page_indptr, &group.decode_work.on_device, &group.prefill_work.on_device,
+                               &group.page_indices});
   }
+  std::vector<std::size_t> offsets;
   std::size_t bytes = 0;
-  for (const TensorView* view : views) bytes += round_up(static_cast<std::size_t>(view->num_bytes()), kAlignment);
+  for (const TensorView* view : views) {
+    offsets.push_back(bytes);
+    const auto size = static_cast<std::size_t>(view->num_bytes());
+    const bool is_pages = std::any_of(batch.groups.begin(), batch.groups.end(),
+                                      [&](const BatchGroup& group) { return view == &group.page_indices; });
+    bytes += round_up(is_pages ? std::bit_ceil(size) : size, kAlignment);
+  }
   staging_.resize(bytes);
   auto* device = static_cast<std::byte*>(grown(backend_, device_, bytes).data());
-  std::size_t offset = 0;
-  for (TensorView* view : views) {
-    if (view->num_bytes() > 0) std::memcpy(staging_.data() + offset, view->data, static_cast<std::size_t>(view->num_bytes()));
-    view->data = device + offset;
-    offset += round_up(static_cast<std::size_t>(view->num_bytes()), kAlignment);
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const auto size = static_cast<std::size_t>(views[i]->num_bytes());
+    if (size > 0) std::memcpy(staging_.data() + offsets[i], views[i]->data, size);
+    views[i]->data = device + offsets[i];
   }
   backend_.upload(device, staging_.data(), bytes);
+  if (batch.num_decode == batch.num_sequences) batch.replay_key = replay_key(batch, offsets);
   return batch;
+}
+
+// All that a view of the batch can differ in, but for the number of pages, which no launch depends on.
+std::uint64_t BatchUploader::replay_key(const Batch& batch, std::span<const std::size_t> offsets) const {
+  std::uint64_t key = kKeySeed;
+  const auto mix = [&key](std::uint64_t value) { key = (key ^ value) * kKeyFactor, key ^= key >> 32; };
+  mix(reinterpret_cast<std::uintptr_t>(device_.data()));
+  mix(static_cast<std::uint64_t>(batch.num_sequences));
+  for (const std::size_t offset : offsets) mix(offset);
+  for (const AttentionLists& lists : lists_) {
+    mix(lists.launch_key);
+    mix(lists.decode.size());
+  }
+  return std::max<std::uint64_t>(key, 1);
 }
 
 TensorView BatchUploader::upload_rows(std::span<const std::int32_t> rows) {

@@ -21,6 +21,8 @@ class BatchUploader {
 
  private:
   void plan_attention(const HostBatch& host);
+  Batch to_device(Batch batch);
+  std::uint64_t replay_key(const Batch& batch, std::span<const std::size_t> offsets) const;
 
   Backend& backend_;
   int num_heads_;

@@ -1,6 +1,7 @@
 // Batch: one step as arrays on the device. Built by src/engine/batch_builder from a StepPlan; what the decoder computes from.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -25,6 +26,7 @@ struct Batch {
   TensorView q_indptr;    // [S + 1] I32
   TensorView kv_lens;     // [S] I32, the new tokens included
   std::vector<BatchGroup> groups;
+  std::uint64_t replay_key = 0;  // for Backend::run: equal keys, equal views; 0: no promise
 };
 
 }  // namespace quire

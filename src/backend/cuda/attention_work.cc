@@ -1,5 +1,7 @@
 #include "backend/cuda/attention_work.h"
 
+#include <bit>
+#include <cstddef>
 #include <cstring>
 #include <type_traits>
 
@@ -28,14 +30,30 @@ void append(const T* values, std::size_t count, std::vector<std::int32_t>& list)
 
 }  // namespace
 
-void append_work(const cuda::SplitPlan& plan, std::vector<std::int32_t>& list) {
-  if (plan.items.empty()) return;
-  const Head head{plan.row_tile, static_cast<std::int32_t>(plan.waves.size()), static_cast<std::int32_t>(plan.items.size()),
-                  static_cast<std::int32_t>(plan.combines.size()), static_cast<std::int32_t>(plan.num_partial_rows)};
+std::uint64_t append_work(const cuda::SplitPlan& plan, std::vector<std::int32_t>& list) {
+  if (plan.items.empty()) return 0;
+  std::vector<cuda::SplitWave> waves = plan.waves;
+  std::vector<cuda::WorkItem> items = plan.items;
+  std::vector<cuda::CombineItem> combines = plan.combines;
+  if (waves.size() == 1) {
+    items.resize(std::bit_ceil(items.size()), cuda::WorkItem{.sequence = -1});
+    combines.resize(combines.empty() ? 0 : std::bit_ceil(combines.size()), cuda::CombineItem{.sequence = -1});
+    waves.front().num_items = static_cast<int>(items.size());
+    waves.front().num_combines = static_cast<int>(combines.size());
+  }
+  const Head head{plan.row_tile, static_cast<std::int32_t>(waves.size()), static_cast<std::int32_t>(items.size()),
+                  static_cast<std::int32_t>(combines.size()), static_cast<std::int32_t>(plan.num_partial_rows)};
   append(&head, 1, list);
-  append(plan.waves.data(), plan.waves.size(), list);
-  append(plan.items.data(), plan.items.size(), list);
-  append(plan.combines.data(), plan.combines.size(), list);
+  append(waves.data(), waves.size(), list);
+  std::uint64_t key = 1;
+  // num_partial_rows varies from step to step and is only checked against the workspace.
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (i != offsetof(Head, num_partial_rows) / sizeof(std::int32_t))
+      key = key * 0x100000001b3 + static_cast<std::uint32_t>(list[i]);
+  }
+  append(items.data(), items.size(), list);
+  append(combines.data(), combines.size(), list);
+  return key;
 }
 
 cuda::AttentionPlan attention_plan(const AttentionWork& work, void* workspace) {

@@ -11,8 +11,9 @@
 
 namespace quire {
 
-// Adds `plan` to `list`; nothing if it has no items.
-void append_work(const cuda::SplitPlan& plan, std::vector<std::int32_t>& list);
+// Adds `plan` to `list`; nothing if it has no items. Items and combines are filled up to powers of two with such that do nothing,
+// so that equal launches are frequent. Returns a number for what a launch takes from the list: of equal numbers, equal launches.
+std::uint64_t append_work(const cuda::SplitPlan& plan, std::vector<std::int32_t>& list);
 
 // The launch's view of `work`, with `workspace` for partial results. REQUIRES: `work` is what append_work() wrote, on both sides.
 cuda::AttentionPlan attention_plan(const AttentionWork& work, void* workspace);

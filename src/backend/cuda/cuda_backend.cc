@@ -148,6 +148,13 @@ void CudaBackend::upload_matrix(const TensorView& to, const TensorView& from) {
   }
 }
 
+// ---- replay
+
+void CudaBackend::run(std::uint64_t key, const std::function<void()>& ops) {
+  use_device();
+  graphs_.run(key, stream_, ops);
+}
+
 // ---- attention
 
 void CudaBackend::check_attention(const KvLayer& kv, int num_heads) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cuda/step_graph.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/split_plan.h"
 
@@ -37,6 +38,9 @@ class CudaBackend final : public Backend {
 
   void check_attention(const KvLayer& kv, int num_heads) const override;
   void plan_attention(const AttentionShape& shape, AttentionLists& lists) const override;
+
+  bool replays() const override { return true; }
+  void run(std::uint64_t key, const std::function<void()>& ops) override;
 
   void embed(const EmbedArgs& args) override;
   void rms_norm(const RmsNormArgs& args) override;
@@ -77,6 +81,7 @@ class CudaBackend final : public Backend {
   DeviceBuffer sampling_;   // rows, lists and results of sample(); grows
   DeviceBuffer raw_;        // of upload_matrix: rows as the file has them
   std::optional<cuda::Matmul> matmul_;
+  StepGraphs graphs_;
 };
 
 }  // namespace quire

@@ -1,0 +1,154 @@
+// What the attention kernels share: tiles of rows in shared memory, the packed rows of a work item, and the
+// two matrix products in fragments. Nothing here synchronises.
+//
+// Packed rows: the query heads that share a KV head are rows of one matrix, so that its keys and values are read once for all of
+// them (grouped queries: Ainslie et al. 2023, arXiv:2305.13245). Row r of a sequence is head r % group of its new token r /
+// group.
+#pragma once
+
+#include "kernels/cuda/attention_params.h"
+#include "kernels/cuda/intrinsics.cuh"
+
+namespace quire::cuda {
+
+inline constexpr int kChunkElements = 8;  // of two bytes: 16 bytes, the unit of copies and of fragment rows
+
+inline constexpr unsigned kFullWarp = 0xffffffffu;
+QUIRE_DEVICE int lane_id() { return static_cast<int>(threadIdx.x % 32); }
+QUIRE_DEVICE int warp_id() { return static_cast<int>(threadIdx.x / 32); }
+
+// Rows of kHeadSize elements in shared memory, without padding. Chunks are exchanged within a row so that the same chunk of 8
+// neighbouring rows (what a phase of ldmatrix reads) and 8 neighbouring chunks (what a phase of cp.async writes) both lie in
+// different banks: with P the largest power of two, up to 8, that divides the chunks of a row, rows r and r + 8 / P begin in the
+// same bank, and an exclusive-or with r / (8 / P) modulo P sets them apart.
+template <int kHeadSize>
+struct TileLayout {
+  static constexpr int kChunks = kHeadSize / kChunkElements;
+  static constexpr int kRowBytes = kHeadSize * 2;
+  static constexpr int kExchange = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
+  static_assert(kHeadSize % 16 == 0);
+
+  QUIRE_DEVICE static int offset(int row, int chunk) {  // bytes
+    return row * kRowBytes + (chunk ^ (row / (8 / kExchange) % kExchange)) * 16;
+  }
+};
+
+// The rows and positions of one work item.
+struct RowTile {
+  int sequence_row;    // of q, where the sequence's new tokens begin
+  int first_position;  // of the first new token; negative if there are more tokens than positions
+  int first_row, num_rows, group;
+  int begin, end;  // positions that some row sees, within the item's; begin >= end: none
+  const std::int32_t* pages;
+
+  QUIRE_DEVICE RowTile(const AttentionParams& params, const WorkItem& item)
+      : first_row(item.first_row), num_rows(item.num_rows), group(params.group) {
+    sequence_row = params.q_indptr[item.sequence];
+    const int num_tokens = params.q_indptr[item.sequence + 1] - sequence_row;
+    first_position = params.kv_lens[item.sequence] - num_tokens;
+    pages = params.page_indices + params.page_indptr[item.sequence];
+    begin = max(item.begin, position(0) - params.window + 1);
+    end = min(item.end, position(num_rows - 1) + 1);
+  }
+  // Of row `row` of the tile; rows beyond the last, which only fill up the fragments, stand behind it.
+  QUIRE_DEVICE int position(int row) const { return first_position + (first_row + row) / group; }
+  // Of row `row` of the tile in an array [T, Hq, D] of outer stride `stride`.
+  QUIRE_DEVICE std::int64_t offset(int row, int kv_head, std::int64_t stride, int head_size) const {
+    const int packed = first_row + row, token = packed / group;
+    return (sequence_row + token) * stride + std::int64_t{kv_head * group + packed - token * group} * head_size;
+  }
+};
+
+// Copies the tile's rows of q, up to kRows, with zeros below the last; all threads of the block.
+template <typename T, int kHeadSize, int kRows, int kThreads>
+QUIRE_DEVICE void copy_queries(unsigned char* queries, const AttentionParams& params, const RowTile& tile, int kv_head) {
+  using Layout = TileLayout<kHeadSize>;
+  const T* source = static_cast<const T*>(params.q);
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * Layout::kChunks; i += kThreads) {
+    const int row = i / Layout::kChunks, chunk = i % Layout::kChunks;
+    const bool is_live = row < tile.num_rows;
+    const std::int64_t offset = is_live ? tile.offset(row, kv_head, params.q_stride, kHeadSize) + chunk * kChunkElements : 0;
+    cp_async_16(queries + Layout::offset(row, chunk), source + offset, is_live ? 16 : 0);
+  }
+}
+
+// scores[r] [16, 8 kFragments] = q rows 16 r to 16 r + 15 times the rows of keys.
+template <typename T, int kHeadSize, int kRowTiles, int kFragments>
+QUIRE_DEVICE void multiply_keys(const unsigned char* queries, const unsigned char* keys,
+                                float (&scores)[kRowTiles][kFragments][4]) {
+  using Layout = TileLayout<kHeadSize>;
+  const int lane = lane_id();
+  QUIRE_UNROLL
+  for (int r = 0; r < kRowTiles; ++r) {
+    QUIRE_UNROLL
+    for (int n = 0; n < kFragments; ++n) {
+      QUIRE_UNROLL
+      for (int j = 0; j < 4; ++j) scores[r][n][j] = 0.0f;
+    }
+  }
+  QUIRE_UNROLL
+  for (int k = 0; k < kHeadSize / 16; ++k) {
+    std::uint32_t a[kRowTiles][4];
+    QUIRE_UNROLL
+    for (int r = 0; r < kRowTiles; ++r) {
+      ldmatrix_x4(a[r], queries + r * 16 * Layout::kRowBytes + Layout::offset(lane % 16, 2 * k + lane / 16));
+    }
+    QUIRE_UNROLL
+    for (int n = 0; n < kFragments / 2; ++n) {
+      std::uint32_t b[4];
+      ldmatrix_x4(b, keys + n * 16 * Layout::kRowBytes + Layout::offset(lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+      QUIRE_UNROLL
+      for (int r = 0; r < kRowTiles; ++r) {
+        mma_m16n8k16<T>(scores[r][2 * n], a[r], b[0], b[1]);
+        mma_m16n8k16<T>(scores[r][2 * n + 1], a[r], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// out[r] [16, D] += weights[r] [16, 8 kFragments], rounded to T, times the rows of values.
+template <typename T, int kHeadSize, int kRowTiles, int kFragments>
+QUIRE_DEVICE void add_values(const float (&weights)[kRowTiles][kFragments][4], const unsigned char* values,
+                             float (&out)[kRowTiles][kHeadSize / 8][4]) {
+  using Layout = TileLayout<kHeadSize>;
+  const int lane = lane_id();
+  QUIRE_UNROLL
+  for (int k = 0; k < kFragments / 2; ++k) {
+    std::uint32_t a[kRowTiles][4];
+    QUIRE_UNROLL
+    for (int r = 0; r < kRowTiles; ++r) {
+      QUIRE_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const float(&pair)[4] = weights[r][2 * k + j / 2];
+        a[r][j] = pack2<T>(pair[j % 2 * 2], pair[j % 2 * 2 + 1]);
+      }
+    }
+    QUIRE_UNROLL
+    for (int n = 0; n < kHeadSize / 16; ++n) {
+      std::uint32_t b[4];
+      ldmatrix_x4_trans(b, values + k * 16 * Layout::kRowBytes + Layout::offset(lane % 16, 2 * n + lane / 16));
+      QUIRE_UNROLL
+      for (int r = 0; r < kRowTiles; ++r) {
+        mma_m16n8k16<T>(out[r][2 * n], a[r], b[0], b[1]);
+        mma_m16n8k16<T>(out[r][2 * n + 1], a[r], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// Sets scores of positions that a row does not see to -infinity. Column 0 is `first_position`; rows g and g + 8 stand at
+// positions[0] and positions[1].
+template <int kFragments>
+QUIRE_DEVICE void mask(float (&scores)[kFragments][4], int first_position, const int (&positions)[2], int window) {
+  const int column = first_position + lane_id() % 4 * 2;
+  QUIRE_UNROLL
+  for (int n = 0; n < kFragments; ++n) {
+    QUIRE_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const int age = positions[j / 2] - (column + n * 8 + j % 2);  // below 0: in the future
+      if (static_cast<unsigned>(age) >= static_cast<unsigned>(window)) scores[n][j] = -INFINITY;
+    }
+  }
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,149 @@
+#include "kernels/cuda/split_plan.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/math.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kMinPart = 256;    // positions; below, a part's fixed cost outweighs its share
+constexpr int kBlocksPerSm = 2;  // of either kernel that an SM holds, at least
+
+// Packed rows that are one item as long as their range is not cut.
+struct RowRange {
+  std::int32_t sequence, first_row, num_rows;
+  std::int32_t begin, end;  // positions that some row sees
+};
+
+class Planner {
+ public:
+  Planner(const SplitShape& shape, std::span<const std::int32_t> q_indptr, std::span<const std::int32_t> kv_lens)
+      : shape_(shape), group_(shape.num_heads / shape.num_kv_heads), q_indptr_(q_indptr), kv_lens_(kv_lens) {
+    QUIRE_CHECK(q_indptr.size() == kv_lens.size() + 1);
+    QUIRE_CHECK(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0 && shape.num_sms > 0);
+  }
+
+  int choose_prefill_tile() const {
+    if (!has_large_prefill_tile(shape_.head_size)) return kSmallPrefillTile;
+    std::int64_t num_large = 0;
+    for (std::size_t s = 0; s < kv_lens_.size(); ++s) num_large += ceil_div(num_rows(s), kLargePrefillTile);
+    return num_large * shape_.num_kv_heads >= shape_.num_sms ? kLargePrefillTile : kSmallPrefillTile;
+  }
+
+  SplitPlan plan(int row_tile) {
+    plan_.row_tile = row_tile;
+    const std::vector<RowRange> ranges = row_ranges(row_tile);
+    const int part_length = shape_.rule == SplitRule::kBalanced ? balanced_length(ranges) : 0;
+    open_wave();
+    for (const RowRange& range : ranges) add(range, cuts(range, part_length));
+    close_wave();
+    return std::move(plan_);
+  }
+
+ private:
+  int num_rows(std::size_t s) const { return (q_indptr_[s + 1] - q_indptr_[s]) * group_; }
+
+  std::vector<RowRange> row_ranges(int row_tile) const {
+    std::vector<RowRange> ranges;
+    for (std::size_t s = 0; s < kv_lens_.size(); ++s) {
+      const int rows = num_rows(s), first_position = kv_lens_[s] - (q_indptr_[s + 1] - q_indptr_[s]);
+      for (int first = 0; first < rows; first += row_tile) {
+        const int count = std::min(row_tile, rows - first);
+        const int first_seen = first_position + first / group_, last_seen = first_position + (first + count - 1) / group_;
+        const int begin = shape_.window > 0 ? std::max(0, first_seen - shape_.window + 1) : 0;
+        ranges.push_back({static_cast<std::int32_t>(s), first, count, begin, std::max(begin, last_seen + 1)});
+      }
+    }
+    return ranges;
+  }
+
+  // Positions of a part so that all blocks the GPU holds at once get about equal shares of the step.
+  int balanced_length(const std::vector<RowRange>& ranges) const {
+    std::int64_t total = 0;
+    for (const RowRange& range : ranges) total += range.end - range.begin;
+    const std::int64_t blocks = std::int64_t{shape_.num_sms} * kBlocksPerSm;
+    const std::int64_t share = std::max<std::int64_t>(ceil_div(total * shape_.num_kv_heads, blocks), kMinPart);
+    return static_cast<int>(round_up<std::int64_t>(share, kSplitAlignment));
+  }
+
+  // Where the range is cut: first and last are its ends.
+  std::vector<std::int32_t> cuts(const RowRange& range, int part_length) const {
+    std::vector<std::int32_t> at{range.begin};
+    int step = kDeterministicSegment;
+    if (shape_.rule == SplitRule::kBalanced) {
+      // Rounded, not up: a part half as long again costs less than another part of little.
+      const int length = range.end - range.begin, num_parts = std::max(1, (length + part_length / 2) / part_length);
+      step = round_up(ceil_div(length, num_parts), kSplitAlignment);
+    }
+    const int first = shape_.rule == SplitRule::kBalanced ? range.begin / kSplitAlignment * kSplitAlignment + step
+                                                          : (range.begin / step + 1) * step;
+    for (std::int64_t cut = first; step > 0 && cut < range.end; cut += step) at.push_back(static_cast<std::int32_t>(cut));
+    at.push_back(range.end);
+    return at;
+  }
+
+  void add(const RowRange& range, const std::vector<std::int32_t>& at) {
+    const int num_parts = static_cast<int>(at.size()) - 1;
+    const std::int64_t part_rows = std::int64_t{shape_.num_kv_heads} * range.num_rows, needed = num_parts * part_rows;
+    std::int64_t partial = -1;
+    if (num_parts > 1) {
+      if (partial_bytes(used_ + needed, shape_.head_size) > shape_.workspace_bytes) {
+        close_wave();
+        open_wave();
+      }
+      if (partial_bytes(needed, shape_.head_size) > shape_.workspace_bytes) {
+        fail(ErrorCode::kInvalidArgument, "attention plan: workspace_bytes is {}, {} parts of {} rows need {}",
+             shape_.workspace_bytes, num_parts, part_rows, partial_bytes(needed, shape_.head_size));
+      }
+      partial = used_;
+      used_ += needed;
+      plan_.combines.push_back({range.sequence, range.first_row, range.num_rows, static_cast<std::int32_t>(partial), num_parts});
+    }
+    for (int i = 0; i < num_parts; ++i) {
+      const std::int64_t first = num_parts > 1 ? partial + i * part_rows : -1;
+      plan_.items.push_back({range.sequence, range.first_row, range.num_rows, at[static_cast<std::size_t>(i)],
+                             at[static_cast<std::size_t>(i) + 1], static_cast<std::int32_t>(first)});
+    }
+  }
+
+  void open_wave() {
+    used_ = 0;
+    plan_.waves.push_back({static_cast<int>(plan_.items.size()), 0, static_cast<int>(plan_.combines.size()), 0});
+  }
+  void close_wave() {
+    SplitWave& wave = plan_.waves.back();
+    wave.num_items = static_cast<int>(plan_.items.size()) - wave.first_item;
+    wave.num_combines = static_cast<int>(plan_.combines.size()) - wave.first_combine;
+    plan_.num_partial_rows = std::max(plan_.num_partial_rows, used_);
+    // The longest first: the short ones fill the gaps at the end.
+    std::stable_sort(plan_.items.begin() + wave.first_item, plan_.items.end(),
+                     [](const WorkItem& a, const WorkItem& b) { return a.end - a.begin > b.end - b.begin; });
+    if (wave.num_items == 0) plan_.waves.pop_back();
+  }
+
+  SplitShape shape_;
+  int group_;
+  std::span<const std::int32_t> q_indptr_, kv_lens_;
+  SplitPlan plan_;
+  std::int64_t used_ = 0;  // partial rows of the open wave
+};
+
+}  // namespace
+
+std::int64_t partial_bytes(std::int64_t num_partial_rows, int head_size) {
+  return num_partial_rows * (head_size + 1) * static_cast<std::int64_t>(sizeof(float));
+}
+
+SplitPlan plan_decode(const SplitShape& shape, std::span<const std::int32_t> q_indptr, std::span<const std::int32_t> kv_lens) {
+  QUIRE_CHECK(shape.rule == SplitRule::kBalanced);
+  return Planner(shape, q_indptr, kv_lens).plan(kDecodeRows);
+}
+
+SplitPlan plan_prefill(const SplitShape& shape, std::span<const std::int32_t> q_indptr, std::span<const std::int32_t> kv_lens) {
+  Planner planner(shape, q_indptr, kv_lens);
+  return planner.plan(planner.choose_prefill_tile());
+}
+
+}  // namespace quire::cuda

@@ -103,6 +103,19 @@ struct AppendKvArgs {
   KvLayer kv;
 };
 
+// rope(q), rope(k) and append_kv of the rotated k and of v, in one pass over memory, with the same bits in the pool; k itself is
+// left as it was, for nothing reads it any more. For backends that wait for memory: keys and values are read once instead of
+// twice and two launches of a layer go. Others call the parts.
+struct RopeAppendKvArgs {
+  TensorView q;        // [T, Hq, D], rotated in place
+  TensorView k;        // [T, Hkv, D]
+  TensorView v;        // [T, Hkv, D]
+  TensorView cos_sin;  // [T, rot / 2, 2] F32
+  TensorView slots;    // [T] I64, as in AppendKvArgs
+  KvLayer kv;
+  RopeKind kind = RopeKind::kHalfSplit;
+};
+
 // Causal attention of each sequence's new tokens over its pages (Vaswani et al. 2017, arXiv:1706.03762, eq. 1).
 // Sequence s has rows q_indptr[s] to q_indptr[s + 1] of q, the last of its kv_lens[s] positions; row i of n stands at position
 // p = kv_lens[s] - n + i and sees positions j with max(0, p - window + 1) <= j <= p. Position j lies in block

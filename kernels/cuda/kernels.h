@@ -1,13 +1,24 @@
 // The CUDA kernels behind the ops of kernels/ops.h: one launcher each. A launcher checks shapes, types and ranges (naming what is
-// wrong), picks the configuration, puts the kernel on the stream and returns before it has run. TensorViews point to device memory.
-// Activations are BF16 or F16, the same in every argument of a call; norms' weights and biases F32; logits F32.
-// The tests run these very sources on the CPU, see tests/support/simt/.
+// wrong), picks the configuration, puts the kernel on the stream and returns before it has run. TensorViews point to device
+// memory. Activations are BF16 or F16, the same in every argument of a call; norms' weights and biases F32; logits F32. The tests
+// run these very sources on the CPU, see tests/support/simt/.
 #pragma once
 
 #include "kernels/cuda/stream.h"
 #include "kernels/ops.h"
 
 namespace quire::cuda {
+
+// Block `to` of one pool becomes a copy of block `from` of another, one pair after the other: one contiguous copy each. A pool
+// lies on the device or in pinned host memory, which stays as it is until the stream is past the copies.
+struct TransferBlocksArgs {
+  const void* from_pool = nullptr;
+  void* to_pool = nullptr;
+  std::int64_t block_bytes = 0;
+  const BlockPair* pairs = nullptr;  // [num_pairs] on the host, read before the call returns
+  int num_pairs = 0;
+};
+void transfer_blocks(const TransferBlocksArgs& args, Stream stream);
 
 void embed(const EmbedArgs& args, Stream stream);
 void rms_norm(const RmsNormArgs& args, Stream stream);
@@ -16,6 +27,8 @@ void add(const AddArgs& args, Stream stream);
 void rope_table(const RopeTableArgs& args, Stream stream);
 void rope(const RopeArgs& args, Stream stream);
 void append_kv(const AppendKvArgs& args, Stream stream);
+void rope_append_kv(const RopeAppendKvArgs& args, Stream stream);
+void copy_blocks(const CopyBlocksArgs& args, Stream stream);
 void gated_activation(const GatedActivationArgs& args, Stream stream);
 void gather_rows(const GatherRowsArgs& args, Stream stream);
 void softcap(const SoftcapArgs& args, Stream stream);

@@ -1,5 +1,9 @@
 # quire_room(NAME SOURCES ... LINK rooms and packages...): one static library per room; its links are the doors it may use.
 # quire_test(NAME SOURCES ... LINK ... [LABELS ...] [PROPERTIES ...]): one GoogleTest executable.
+# quire_emulated_kernels(NAME SOURCES x.cu ...): CUDA kernels and their launchers for the CPU, run by the emulator of
+#   tests/support/simt: one static library. Paths are as for add_library; from the project's root they may begin with kernels/.
+# quire_emulated_test(NAME SOURCES ... KERNELS names... LINK ...): a quire_test of such kernels.
+# There is neither under ThreadSanitizer, which cannot follow the emulator's fibers.
 
 add_library(quire_flags INTERFACE)
 target_compile_features(quire_flags INTERFACE cxx_std_20)
@@ -42,4 +46,30 @@ function(quire_test name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QUIRE_BINARY_DIR="${PROJECT_BINARY_DIR}")
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+if(QUIRE_SANITIZE MATCHES "thread")
+  set(QUIRE_HAS_EMULATOR OFF)
+else()
+  set(QUIRE_HAS_EMULATOR ON)
+endif()
+
+function(quire_emulated_kernels name)
+  cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
+  if(NOT QUIRE_HAS_EMULATOR)
+    return()
+  endif()
+  list(TRANSFORM ARG_SOURCES REPLACE "^kernels/" "${PROJECT_SOURCE_DIR}/kernels/")
+  set_source_files_properties(${ARG_SOURCES} PROPERTIES LANGUAGE CXX)
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_compile_options(${name} PRIVATE ${QUIRE_WARNING_FLAGS} -Wno-sign-conversion -Wno-conversion)
+  target_link_libraries(${name} PUBLIC quire_simt)
+endfunction()
+
+function(quire_emulated_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;KERNELS;LINK;LABELS" ${ARGN})
+  if(NOT QUIRE_HAS_EMULATOR)
+    return()
+  endif()
+  quire_test(${name} SOURCES ${ARG_SOURCES} LINK ${ARG_KERNELS} quire_simt ${ARG_LINK} LABELS ${ARG_LABELS})
 endfunction()

@@ -1,0 +1,69 @@
+// What tests say to the emulator that runs CUDA kernels on the CPU: how to schedule the threads, and what it saw.
+// Every thread of a block is a fiber; blocks run one after another; shared memory and device buffers start as 0xFF bytes, which
+// are NaN in every float type. Faults (deadlock, divergent barrier, wrong mask, copy never waited for, race, address outside
+// every buffer) throw simt::Error out of the launch. One launch at a time per process; options belong to the process.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <span>
+#include <stdexcept>
+
+namespace simt {
+
+// A fault of the kernel: "simt: block (0,0,0) thread (33,0,0): divergent barrier: ...".
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Who runs next whenever a thread waits.
+enum class Schedule {
+  kAscending,   // the first thread that can
+  kDescending,  // the last
+  kRandom,      // any, staying with a warp for a while
+};
+
+// When asynchronous copies land. Either way a fault may stay hidden that the other shows, so tests run both.
+enum class AsyncCopies {
+  kEager,  // at once
+  kLazy,   // as late as allowed: at the wait. The destination is NaN from the issue on
+};
+
+struct Options {
+  Schedule schedule = Schedule::kRandom;
+  std::uint64_t seed = 1;  // of the random schedule
+  AsyncCopies async_copies = AsyncCopies::kLazy;
+};
+std::ostream& operator<<(std::ostream& out, const Options& options);
+
+// The runs that every kernel test makes: both orders, some seeds, eager copies. A right kernel gives the same bits in all.
+std::span<const Options> all_schedules();
+
+const Options& options();
+
+// Sets the options for its lifetime.
+class ScopedOptions {
+ public:
+  explicit ScopedOptions(const Options& options);
+  ~ScopedOptions();
+  ScopedOptions(const ScopedOptions&) = delete;
+  ScopedOptions& operator=(const ScopedOptions&) = delete;
+
+ private:
+  Options before_;
+};
+
+struct Statistics {
+  std::int64_t num_launches = 0;
+  std::int64_t num_blocks = 0;
+  std::int64_t num_switches = 0;         // from thread to thread
+  std::int64_t num_barriers = 0;         // __syncthreads of whole blocks
+  std::int64_t num_warp_operations = 0;  // shuffles, votes, matrix instructions of whole masks
+  std::int64_t num_async_copies = 0;     // cp.async of one thread each
+};
+
+// Of all launches since the last call.
+Statistics take_statistics();
+
+}  // namespace simt

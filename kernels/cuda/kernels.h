@@ -33,4 +33,7 @@ void gated_activation(const GatedActivationArgs& args, Stream stream);
 void gather_rows(const GatherRowsArgs& args, Stream stream);
 void softcap(const SoftcapArgs& args, Stream stream);
 
+// to [M, K] BF16 or F16 = from [M, K], a quantised type of GGUF. At load; `to` may not overlap `from`.
+void dequantize(const TensorView& from, const TensorView& to, Stream stream);
+
 }  // namespace quire::cuda

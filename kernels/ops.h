@@ -103,6 +103,19 @@ struct AppendKvArgs {
   KvLayer kv;
 };
 
+// rope(q), rope(k) and append_kv of the rotated k and of v, in one pass over memory, with the same bits in the pool; k itself is
+// left as it was, for nothing reads it any more. For backends that wait for memory: keys and values are read once instead of
+// twice and two launches of a layer go. Others call the parts.
+struct RopeAppendKvArgs {
+  TensorView q;        // [T, Hq, D], rotated in place
+  TensorView k;        // [T, Hkv, D]
+  TensorView v;        // [T, Hkv, D]
+  TensorView cos_sin;  // [T, rot / 2, 2] F32
+  TensorView slots;    // [T] I64, as in AppendKvArgs
+  KvLayer kv;
+  RopeKind kind = RopeKind::kHalfSplit;
+};
+
 // How a backend divides a step's attention, in words of its own: the same array on the host, for the launch, and on the device,
 // for the kernel. The CPU has none.
 struct AttentionWork {

@@ -12,6 +12,17 @@
 
 namespace quire::cuda {
 
+// Block `to` of one pool becomes a copy of block `from` of another, one pair after the other: one contiguous copy each. A pool
+// lies on the device or in pinned host memory, which stays as it is until the stream is past the copies.
+struct TransferBlocksArgs {
+  const void* from_pool = nullptr;
+  void* to_pool = nullptr;
+  std::int64_t block_bytes = 0;
+  const BlockPair* pairs = nullptr;  // [num_pairs] on the host, read before the call returns
+  int num_pairs = 0;
+};
+void transfer_blocks(const TransferBlocksArgs& args, Stream stream);
+
 void embed(const EmbedArgs& args, Stream stream);
 void rms_norm(const RmsNormArgs& args, Stream stream);
 void add_rms_norm(const AddRmsNormArgs& args, Stream stream);
@@ -19,6 +30,8 @@ void add(const AddArgs& args, Stream stream);
 void rope_table(const RopeTableArgs& args, Stream stream);
 void rope(const RopeArgs& args, Stream stream);
 void append_kv(const AppendKvArgs& args, Stream stream);
+void rope_append_kv(const RopeAppendKvArgs& args, Stream stream);
+void copy_blocks(const CopyBlocksArgs& args, Stream stream);
 void gated_activation(const GatedActivationArgs& args, Stream stream);
 void gather_rows(const GatherRowsArgs& args, Stream stream);
 void softcap(const SoftcapArgs& args, Stream stream);
@@ -38,5 +51,8 @@ struct AttentionPlan {
 // D is 64, 80, 96, 128 or 256; block sizes are multiples of 8 up to 256; q, out and the pool have one type, BF16 or F16.
 void prefill_attention(const AttentionArgs& args, const AttentionPlan& plan, Stream stream);  // plan_prefill
 void decode_attention(const AttentionArgs& args, const AttentionPlan& plan, Stream stream);   // plan_decode
+
+// to [M, K] BF16 or F16 = from [M, K], a quantised type of GGUF. At load; `to` may not overlap `from`.
+void dequantize(const TensorView& from, const TensorView& to, Stream stream);
 
 }  // namespace quire::cuda

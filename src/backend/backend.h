@@ -116,6 +116,11 @@ class Backend {
   virtual void rope_table(const RopeTableArgs&) = 0;
   virtual void rope(const RopeArgs&) = 0;
   virtual void append_kv(const AppendKvArgs&) = 0;
+  virtual void rope_append_kv(const RopeAppendKvArgs& args) {
+    rope({.x = args.q, .cos_sin = args.cos_sin, .kind = args.kind});
+    rope({.x = args.k, .cos_sin = args.cos_sin, .kind = args.kind});
+    append_kv({.k = args.k, .v = args.v, .slots = args.slots, .kv = args.kv});
+  }
   virtual void prefill_attention(const AttentionArgs&) = 0;
   virtual void decode_attention(const AttentionArgs&) = 0;
   virtual void gated_activation(const GatedActivationArgs&) = 0;

@@ -102,14 +102,16 @@ void Decoder::attention_block(int layer, const Batch& batch) {
   const TensorView& table = sliding ? a.cos_sin_sliding : a.cos_sin_full;
   const auto pairs = static_cast<std::int64_t>(rope.inv_freq.size());
   const TensorView cos_sin = table.rows(0, tokens).reshaped({tokens, pairs, 2});
-  const TensorView k_heads = k.reshaped({tokens, config_.num_kv_heads, config_.head_size});
-  backend_.rope({.x = q.reshaped({tokens, config_.num_heads, config_.head_size}), .cos_sin = cos_sin, .kind = rope.kind});
-  backend_.rope({.x = k_heads, .cos_sin = cos_sin, .kind = rope.kind});
 
   const KvLayer kv = pool_.layer(layer);
   const BatchGroup& group = batch.groups[static_cast<std::size_t>(pool_.group_of_layer(layer))];
-  backend_.append_kv(
-      {.k = k_heads, .v = v.reshaped({tokens, config_.num_kv_heads, config_.head_size}), .slots = group.slots, .kv = kv});
+  backend_.rope_append_kv({.q = q.reshaped({tokens, config_.num_heads, config_.head_size}),
+                           .k = k.reshaped({tokens, config_.num_kv_heads, config_.head_size}),
+                           .v = v.reshaped({tokens, config_.num_kv_heads, config_.head_size}),
+                           .cos_sin = cos_sin,
+                           .slots = group.slots,
+                           .kv = kv,
+                           .kind = rope.kind});
   attend(kv, group, batch, config_.layer_windows[static_cast<std::size_t>(layer)]);
 
   const TensorView out = a.projected.rows(0, tokens);

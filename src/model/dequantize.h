@@ -12,9 +12,4 @@ namespace quire {
 // quantised type. One float operation per sign of the formula, in its order: results are equal bit for bit everywhere.
 void dequantize_row(DType type, const void* src, float* dst, std::int64_t n);
 
-float half_to_float(std::uint16_t half);
-std::uint16_t float_to_half(float value);  // to nearest, ties to even
-float bfloat16_to_float(std::uint16_t value);
-std::uint16_t float_to_bfloat16(float value);  // to nearest, ties to even
-
 }  // namespace quire

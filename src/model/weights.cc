@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/float16.h"
 #include "core/math.h"
 #include "model/dequantize.h"
 #include "model/model_files.h"

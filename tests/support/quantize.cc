@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/check.h"
+#include "core/float16.h"
 #include "model/dequantize.h"
 
 namespace quire::test {

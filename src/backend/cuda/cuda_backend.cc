@@ -5,6 +5,7 @@
 
 #include "backend/cuda/attention_work.h"
 #include "backend/cuda/cuda_check.h"
+#include "core/float16.h"
 #include "core/math.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/kernels.h"
@@ -23,6 +24,24 @@ int attribute(int device, cudaDeviceAttr which) {
   int value = 0;
   cuda_check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
   return value;
+}
+
+// A matrix of floats as two-byte floats of `type`.
+std::vector<std::uint16_t> narrowed(const TensorView& from, DType type) {
+  const auto count = static_cast<std::size_t>(from.num_elements());
+  std::vector<std::uint16_t> narrow(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    float value = 0.0f;
+    if (from.dtype == DType::kF32) {
+      std::memcpy(&value, from.as<std::byte>() + i * sizeof(value), sizeof(value));  // files do not align it
+    } else {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, from.as<std::byte>() + i * sizeof(bits), sizeof(bits));
+      value = from.dtype == DType::kF16 ? half_to_float(bits) : bfloat16_to_float(bits);
+    }
+    narrow[i] = type == DType::kF16 ? float_to_half(value) : float_to_bfloat16(value);
+  }
+  return narrow;
 }
 
 }  // namespace
@@ -138,13 +157,18 @@ void CudaBackend::upload_matrix(const TensorView& to, const TensorView& from) {
     upload(to.data, from.data, static_cast<std::size_t>(from.num_bytes()));
     return;
   }
+  if (!is_quantized(from.dtype)) {
+    const std::vector<std::uint16_t> narrow = narrowed(from, to.dtype);
+    upload(to.data, narrow.data(), narrow.size() * sizeof(narrow.front()));
+    return;
+  }
   const std::int64_t bytes = row_bytes(from.dtype, from.dim(1));
   const std::int64_t rows = std::max<std::int64_t>(static_cast<std::int64_t>(kStagingBytes) / bytes, 1);
   if (raw_.bytes() < static_cast<std::size_t>(rows * bytes)) raw_ = allocate(static_cast<std::size_t>(rows * bytes));
   for (std::int64_t first = 0; first < from.dim(0); first += rows) {
     const std::int64_t count = std::min(rows, from.dim(0) - first);
     upload(raw_.data(), from.row(first), static_cast<std::size_t>(count * bytes));
-    cuda::dequantize({.in = TensorView(raw_.data(), from.dtype, {count, from.dim(1)}), .out = to.rows(first, count)}, stream_);
+    cuda::dequantize(TensorView(raw_.data(), from.dtype, {count, from.dim(1)}), to.rows(first, count), stream_);
   }
 }
 
@@ -208,19 +232,10 @@ void CudaBackend::matmul(const MatmulArgs& args) { (*matmul_)(args, stream_); }
 void CudaBackend::rope_table(const RopeTableArgs& args) { cuda::rope_table(args, stream_); }
 void CudaBackend::rope(const RopeArgs& args) { cuda::rope(args, stream_); }
 void CudaBackend::append_kv(const AppendKvArgs& args) { cuda::append_kv(args, stream_); }
+void CudaBackend::rope_append_kv(const RopeAppendKvArgs& args) { cuda::rope_append_kv(args, stream_); }
 void CudaBackend::gated_activation(const GatedActivationArgs& args) { cuda::gated_activation(args, stream_); }
 void CudaBackend::gather_rows(const GatherRowsArgs& args) { cuda::gather_rows(args, stream_); }
 void CudaBackend::softcap(const SoftcapArgs& args) { cuda::softcap(args, stream_); }
-
-// One contiguous piece a block, in order: a later pair may read what an earlier one wrote.
-void CudaBackend::copy_blocks(const CopyBlocksArgs& args) {
-  use_device();
-  auto* pool = static_cast<std::byte*>(args.pool);
-  for (int i = 0; i < args.num_pairs; ++i) {
-    cuda_check(cudaMemcpyAsync(pool + args.pairs[i].to * args.block_bytes, pool + args.pairs[i].from * args.block_bytes,
-                               static_cast<std::size_t>(args.block_bytes), cudaMemcpyDeviceToDevice, stream_),
-               "cudaMemcpyAsync within the device");
-  }
-}
+void CudaBackend::copy_blocks(const CopyBlocksArgs& args) { cuda::copy_blocks(args, stream_); }
 
 }  // namespace quire

@@ -50,6 +50,7 @@ class CudaBackend final : public Backend {
   void rope_table(const RopeTableArgs& args) override;
   void rope(const RopeArgs& args) override;
   void append_kv(const AppendKvArgs& args) override;
+  void rope_append_kv(const RopeAppendKvArgs& args) override;
   void prefill_attention(const AttentionArgs& args) override;
   void decode_attention(const AttentionArgs& args) override;
   void gated_activation(const GatedActivationArgs& args) override;

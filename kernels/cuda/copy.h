@@ -1,0 +1,25 @@
+// copy_async(): bytes between any two places, device or host, in the order of a stream. On a host compiler, where the emulator's
+// device memory is ordinary memory, it copies at once.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/cuda/launch.h"
+
+#if !defined(__CUDACC__)
+#include <cstring>
+#endif
+
+namespace quire::cuda {
+
+// REQUIRES: host memory stays as it is until the stream is past the copy; it should be pinned, else the call may wait.
+inline void copy_async(void* to, const void* from, std::size_t bytes, [[maybe_unused]] Stream stream) {
+  if (bytes == 0) return;
+#if defined(__CUDACC__)
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
+
+}  // namespace quire::cuda

@@ -17,6 +17,9 @@ struct Head {
   std::int32_t num_partial_rows;
 };
 
+constexpr cuda::WorkItem kNoItem{-1, 0, 0, 0, 0, -1};
+constexpr cuda::CombineItem kNoCombine{-1, 0, 0, 0, 0};
+
 template <typename T>
 constexpr std::int64_t kInts = sizeof(T) / sizeof(std::int32_t);
 
@@ -36,8 +39,8 @@ std::uint64_t append_work(const cuda::SplitPlan& plan, std::vector<std::int32_t>
   std::vector<cuda::WorkItem> items = plan.items;
   std::vector<cuda::CombineItem> combines = plan.combines;
   if (waves.size() == 1) {
-    items.resize(std::bit_ceil(items.size()), cuda::WorkItem{.sequence = -1});
-    combines.resize(combines.empty() ? 0 : std::bit_ceil(combines.size()), cuda::CombineItem{.sequence = -1});
+    items.resize(std::bit_ceil(items.size()), kNoItem);
+    combines.resize(combines.empty() ? 0 : std::bit_ceil(combines.size()), kNoCombine);
     waves.front().num_items = static_cast<int>(items.size());
     waves.front().num_combines = static_cast<int>(combines.size());
   }

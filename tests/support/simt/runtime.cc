@@ -1,5 +1,6 @@
 #include "simt/runtime.h"
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +18,9 @@ using Work = std::function<void()>;
 struct CUstream_st {
   std::vector<Work> queue;
   bool capturing = false;
+};
+struct CUevent_st {
+  std::chrono::steady_clock::time_point time;
 };
 struct CUgraph_st {
   std::vector<Work> nodes;
@@ -200,6 +204,29 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (stream->capturing) return cudaErrorStreamCaptureUnsupported;
   ++runtime().counts.waits;
   return runtime().broken ? cudaErrorIllegalAddress : drain(*stream);
+}
+
+cudaError_t cudaDeviceSynchronize() { return cudaGetLastError(); }
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = new CUevent_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  stream->queue.emplace_back([event] { event->time = std::chrono::steady_clock::now(); });
+  return cudaSuccess;
+}
+
+// Of the emulator: it says nothing about a GPU.
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
+  return cudaSuccess;
 }
 
 // What was queued before the capture is no part of the graph: it runs first.

@@ -9,10 +9,10 @@
 namespace simt {
 namespace {
 
-constexpr std::array kSignals = {SIGSEGV, SIGBUS};
 const void* last_address = nullptr;
 
 #if defined(__x86_64__) && !defined(SIMT_ASAN)
+constexpr std::array kSignals = {SIGSEGV, SIGBUS};
 AccessFault::Escape (*choose_escape)() = nullptr;
 alignas(16) std::array<char, 64 * 1024> handler_stack;  // the thread's own may be what overflowed
 

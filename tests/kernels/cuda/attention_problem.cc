@@ -111,7 +111,9 @@ void DeviceAttention::write_kv() {
       for (int h = 0; h < problem_.num_kv_heads; ++h) {
         const std::size_t element = element_of(s, position, h);
         for (int d = 0; d < problem_.head_size; ++d) {
-          const auto value = [&](Noise what) { return from_float(noise(key_of(sequence, what, position, h, d)), problem_.dtype); };
+          const auto value = [&](Noise what) {
+            return from_float(noise(key_of(sequence, what, position, h, d)), problem_.dtype);
+          };
           (*keys_)[element + static_cast<std::size_t>(d)] = value(Noise::kKey);
           (*values_)[element + static_cast<std::size_t>(d)] = value(Noise::kValue);
         }
@@ -130,8 +132,8 @@ AttentionArgs DeviceAttention::args() const {
   AttentionArgs args;
   args.q = TensorView(q_->data(), problem_.dtype, {rows, problem_.num_heads, problem_.head_size});
   args.out = TensorView(out_->data(), problem_.dtype, {rows, problem_.num_heads, problem_.head_size});
-  args.kv = {keys_->data(), values_->data(), problem_.dtype, block_stride_, problem_.block_size, problem_.num_kv_heads,
-             problem_.head_size};
+  args.kv = {keys_->data(),       values_->data(),       problem_.dtype,    block_stride_,
+             problem_.block_size, problem_.num_kv_heads, problem_.head_size};
   args.q_indptr = TensorView(device_q_indptr_->data(), DType::kI32, {num_sequences + 1});
   args.kv_lens = TensorView(device_kv_lens_->data(), DType::kI32, {num_sequences});
   args.page_indptr = TensorView(device_page_indptr_->data(), DType::kI32, {num_sequences + 1});
@@ -143,16 +145,15 @@ AttentionArgs DeviceAttention::args() const {
 }
 
 cuda::SplitPlan DeviceAttention::plan(const AttentionRun& run) const {
-  const cuda::SplitShape shape{problem_.num_heads, problem_.num_kv_heads, problem_.head_size,   problem_.window,
-                               run.num_sms,        run.rule,              run.workspace_bytes};
+  const cuda::SplitShape shape{problem_.num_heads, problem_.num_kv_heads, problem_.head_size, problem_.window, run.num_sms,
+                               run.rule,           run.workspace_bytes};
   return run.kernel == AttentionKernel::kDecode ? cuda::plan_decode(shape, q_indptr_, kv_lens_)
                                                 : cuda::plan_prefill(shape, q_indptr_, kv_lens_);
 }
 
 std::vector<float> DeviceAttention::run(const AttentionRun& run) { return this->run(args(), run); }
 
-std::vector<float> DeviceAttention::run(const AttentionArgs& args, const AttentionRun& run) {
-  const cuda::SplitPlan plan = this->plan(run);
+std::vector<float> DeviceAttention::run(const AttentionArgs& args, const AttentionRun& run, const cuda::SplitPlan& plan) {
   const simt::DeviceBuffer<std::int32_t> items(to_table(plan.items, run.padding));
   const simt::DeviceBuffer<std::int32_t> combines(to_table(plan.combines, run.padding));
   const simt::DeviceBuffer<float> workspace(

@@ -54,7 +54,9 @@ class DeviceAttention {
   AttentionArgs args() const;  // `out` is what the last run left
   cuda::SplitPlan plan(const AttentionRun& run) const;
   std::vector<float> run(const AttentionRun& run);
-  std::vector<float> run(const AttentionArgs& args, const AttentionRun& run);  // args() with changes, `out` not among them
+  // args() with changes, `out` not among them.
+  std::vector<float> run(const AttentionArgs& args, const AttentionRun& run) { return this->run(args, run, plan(run)); }
+  std::vector<float> run(const AttentionArgs& args, const AttentionRun& run, const cuda::SplitPlan& plan);
   std::vector<double> expected() const;  // by reference::attention, of the numbers as the device has them
 
   // For tests that change or watch the pool.

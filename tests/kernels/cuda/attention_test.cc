@@ -128,9 +128,11 @@ TEST_P(CudaAttention, SegmentsKeepAbsoluteOffsets) {
   args.q_indptr = args.q_indptr.rows(2, 3);
   args.kv_lens = args.kv_lens.rows(2, 2);
   args.page_indptr = args.page_indptr.rows(2, 3);
-  DeviceAttention last_two({.sequences = {all[2], all[3]}});  // for its plan
-  const std::vector<float> theirs = last_two.run(run());
-  EXPECT_TRUE(same_bits({whole.begin() + 2 * 256, whole.end()}, theirs));
+  const cuda::SplitPlan plan = DeviceAttention({.sequences = {all[2], all[3]}}).plan(run());
+  const std::vector<float> out = attention.run(args, run(), plan);
+  constexpr int kRow = 4 * 64;
+  EXPECT_TRUE(same_bits({out.begin() + 2 * kRow, out.end()}, {whole.begin() + 2 * kRow, whole.end()}));
+  EXPECT_TRUE(same_bits({out.begin(), out.begin() + 2 * kRow}, std::vector<float>(2 * kRow, NAN))) << "rows outside were written";
 }
 
 TEST_P(CudaAttention, NanInAVisibleKeyReachesTheRowsThatSeeItAndNoOther) {

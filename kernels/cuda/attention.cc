@@ -15,10 +15,10 @@ constexpr int kAlignedElements = 8;  // of two bytes
 
 using Launch = void (*)(const AttentionParams&, const AttentionGrid&, Stream);
 
-// The op's name, and its kernels.
 struct Kernels {
   const char* op;
   Launch bf16, f16;
+  bool (*has_row_tile)(int row_tile, int head_size);
 };
 
 bool is_aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % kAlignment == 0; }
@@ -69,12 +69,16 @@ void check_numbers(const char* op, const AttentionArgs& args) {
   if (args.window < 0) refuse(op, "window", args.window, "0 or more");
 }
 
-void check_plan(const char* op, const AttentionArgs& args, const AttentionPlan& plan) {
+void check_plan(const Kernels& kernels, const AttentionArgs& args, const AttentionPlan& plan) {
+  const char* const op = kernels.op;
   constexpr auto kItemWords = static_cast<std::int64_t>(sizeof(WorkItem) / sizeof(std::int32_t));
   constexpr auto kCombineWords = static_cast<std::int64_t>(sizeof(CombineItem) / sizeof(std::int32_t));
   const auto is_table = [](const TensorView& table, std::int64_t words) {
     return table.rank == 2 && table.dtype == DType::kI32 && table.dim(1) == words && table.is_dense();
   };
+  if (!kernels.has_row_tile(plan.row_tile, args.kv.head_size)) {
+    refuse(op, "plan.row_tile", plan.row_tile, "one the op has for this head size");
+  }
   if (!is_table(plan.items, kItemWords)) refuse(op, "plan.items", plan.items, "[W, 6] I32");
   const std::int64_t num_combines = plan.combines.data == nullptr ? 0 : plan.combines.dim(0);
   if (num_combines > 0 && !is_table(plan.combines, kCombineWords)) refuse(op, "plan.combines", plan.combines, "[C, 5] I32");
@@ -122,7 +126,7 @@ void attend(const Kernels& kernels, const AttentionArgs& args, const AttentionPl
   check_kv(kernels.op, args);
   check_indices(kernels.op, args);
   check_numbers(kernels.op, args);
-  check_plan(kernels.op, args, plan);
+  check_plan(kernels, args, plan);
   AttentionParams params = make_params(args, plan);
   const bool is_bf16 = args.q.dtype == DType::kBF16;
   for (const SplitWave& wave : plan.waves) {
@@ -138,16 +142,15 @@ void attend(const Kernels& kernels, const AttentionArgs& args, const AttentionPl
 }  // namespace
 
 void prefill_attention(const AttentionArgs& args, const AttentionPlan& plan, Stream stream) {
-  constexpr Kernels kKernels{"prefill_attention", launch_prefill_bf16, launch_prefill_f16};
-  const bool has_large = plan.row_tile == kLargePrefillTile && has_large_prefill_tile(args.kv.head_size);
-  if (plan.row_tile != kSmallPrefillTile && !has_large) refuse(kKernels.op, "plan.row_tile", plan.row_tile, "of plan_prefill");
-  attend(kKernels, args, plan, stream);
+  const auto has_row_tile = [](int row_tile, int head_size) {
+    return row_tile == kSmallPrefillTile || (row_tile == kLargePrefillTile && has_large_prefill_tile(head_size));
+  };
+  attend({"prefill_attention", launch_prefill_bf16, launch_prefill_f16, has_row_tile}, args, plan, stream);
 }
 
 void decode_attention(const AttentionArgs& args, const AttentionPlan& plan, Stream stream) {
-  constexpr Kernels kKernels{"decode_attention", launch_decode_bf16, launch_decode_f16};
-  if (plan.row_tile != kDecodeRows) refuse(kKernels.op, "plan.row_tile", plan.row_tile, "of plan_decode");
-  attend(kKernels, args, plan, stream);
+  const auto has_row_tile = [](int row_tile, int) { return row_tile == kDecodeRows; };
+  attend({"decode_attention", launch_decode_bf16, launch_decode_f16, has_row_tile}, args, plan, stream);
 }
 
 }  // namespace quire::cuda

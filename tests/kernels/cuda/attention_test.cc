@@ -1,0 +1,270 @@
+// The CUDA attention kernels, run by the emulator, against the double-precision oracle: every kernel and way to plan it over the
+// shapes it supports. Every case is poisoned, see attention_problem.h. Bit equality: attention_bits_test.cc.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ostream>
+
+#include "tests/kernels/cuda/attention_problem.h"
+#include "tests/support/cpu_variants.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/simt/emulator.h"
+
+namespace quire::testing {
+namespace {
+
+using cuda::SplitRule;
+
+struct Way {
+  const char* name;
+  AttentionRun run;
+};
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+
+class CudaAttention : public ::testing::TestWithParam<Way> {
+ protected:
+  void check(const AttentionProblem& problem) const {
+    DeviceAttention attention(problem);
+    const double error = problem.dtype == DType::kBF16 ? 1.0 / 128 : 1.0 / 1024;
+    EXPECT_TRUE(near(attention.run(run()), attention.expected(), error, error));
+  }
+  const AttentionRun& run() const { return GetParam().run; }
+};
+class PeerBugs : public CudaAttention {};
+
+// A single SM never needs a split and takes the large tile; a thousand split what they can and take the small one.
+const Way kWays[] = {
+    {"PrefillLargeTile", {.kernel = AttentionKernel::kPrefill, .num_sms = 1}},
+    {"PrefillSmallTileSplit", {.kernel = AttentionKernel::kPrefill, .num_sms = 1000}},
+    {"PrefillDeterministic", {.kernel = AttentionKernel::kPrefill, .rule = SplitRule::kDeterministic, .num_sms = 1000}},
+    {"Decode", {.kernel = AttentionKernel::kDecode, .num_sms = 1}},
+    {"DecodeSplit", {.kernel = AttentionKernel::kDecode, .num_sms = 1000}},
+};
+std::string name_of(const ::testing::TestParamInfo<Way>& way) { return way.param.name; }
+INSTANTIATE_TEST_SUITE_P(Emulated, CudaAttention, ::testing::ValuesIn(kWays), name_of);
+INSTANTIATE_TEST_SUITE_P(Emulated, PeerBugs, ::testing::ValuesIn(kWays), name_of);
+
+TEST_P(CudaAttention, HeadSizesAndTypes) {
+  for (const int head_size : {64, 80, 96, 128, 256}) {
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(::testing::Message() << head_size << " " << to_string(dtype));
+      check({.sequences = {{1, 5, 21}, {2, 1, 270}, {3, 33, 300}, {4, 1, 1}}, .head_size = head_size, .dtype = dtype});
+    }
+  }
+}
+
+TEST_P(CudaAttention, GroupsOfHeads) {
+  constexpr std::pair<int, int> kHeads[] = {{3, 3}, {9, 3}, {14, 2}, {5, 1}, {4, 1}, {8, 1}, {2, 1}};
+  for (const auto& [num_heads, num_kv_heads] : kHeads) {
+    SCOPED_TRACE(num_heads);
+    check({.sequences = {{1, 1, 40}, {2, 27, 90}}, .num_heads = num_heads, .num_kv_heads = num_kv_heads});
+  }
+}
+
+TEST_P(CudaAttention, BlockSizes) {
+  for (const int block_size : {8, 16, 24, 32, 64, 96, 128, 256}) {
+    SCOPED_TRACE(block_size);
+    check({.sequences = {{1, 1, 280}, {2, 20, 130}, {3, 8, 8}}, .num_kv_heads = 1, .block_size = block_size});
+  }
+}
+
+TEST_P(CudaAttention, WindowsAndSoftcap) {
+  for (const int window : {0, 1, 2, 15, 16, 17, 64, 65, 100, 1000}) {
+    for (const float softcap : {0.0f, 2.0f}) {
+      SCOPED_TRACE(::testing::Message() << window << " " << softcap);
+      check({.sequences = {{1, 1, 290}, {2, 70, 200}, {3, 10, 10}}, .num_kv_heads = 1, .window = window, .softcap = softcap});
+    }
+  }
+}
+
+TEST_P(CudaAttention, ExplicitScale) {
+  check({.sequences = {{1, 1, 90}, {2, 9, 80}}, .scale = 1.0f / 256});
+  check({.sequences = {{1, 1, 90}, {2, 9, 80}}, .softcap = 30.0f, .scale = 0.5f});
+}
+
+TEST_P(CudaAttention, ChunksAtEveryOffset) {
+  for (const int first : {0, 1, 7, 63, 64, 65, 127, 130}) {
+    SCOPED_TRACE(first);
+    check({.sequences = {{1, 70, first + 70}, {2, 1, first + 1}}, .num_heads = 3, .num_kv_heads = 1});
+  }
+}
+
+TEST_P(CudaAttention, ContextsAroundSplits) {
+  for (const int kv_len : {383, 384, 385, 640, 700, 1025}) {
+    SCOPED_TRACE(kv_len);
+    check({.sequences = {{1, 1, kv_len}, {2, 3, kv_len / 2}}, .num_kv_heads = 1});
+  }
+  check({.sequences = {{1, 1, 2048}, {2, 1, 2049}, {3, 6, 2051}, {4, 1, 4200}}, .num_heads = 2, .num_kv_heads = 1});
+  check({.sequences = {{1, 6, 2051}, {2, 1, 2600}}, .num_heads = 2, .num_kv_heads = 1, .window = 700});
+}
+
+TEST_P(CudaAttention, EmptySequencesAndSteps) {
+  check({.sequences = {{1, 0, 20}, {2, 3, 20}, {3, 0, 0}, {4, 1, 7}, {5, 0, 5}}});
+  check({.sequences = {{1, 1, 0}, {2, 1, 1}, {3, 1, 2}}});
+  EXPECT_TRUE(run_attention({.sequences = {{1, 0, 20}}}, run()).empty());
+  EXPECT_TRUE(run_attention({.sequences = {}}, run()).empty());
+}
+
+TEST_P(CudaAttention, RowsOfAWiderMatrix) {
+  DeviceAttention attention({.sequences = {{1, 3, 20}, {2, 1, 30}}});
+  const std::vector<float> expected = attention.run(run());
+  AttentionArgs args = attention.args();
+  constexpr std::size_t kWidth = 4 * 64, kStride = 3 * kWidth, kOffset = 64;
+  simt::DeviceBuffer<std::uint16_t> fused(4 * kStride);
+  for (std::size_t row = 0; row < 4; ++row) {
+    std::copy_n(static_cast<const std::uint16_t*>(args.q.data) + row * kWidth, kWidth, fused.data() + row * kStride + kOffset);
+  }
+  args.q.data = fused.data() + kOffset;
+  args.q.outer_stride = kStride;
+  EXPECT_TRUE(same_bits(attention.run(args, run()), expected));
+}
+
+TEST_P(CudaAttention, SegmentsKeepAbsoluteOffsets) {
+  const std::vector<DeviceSequence> all{{1, 1, 20}, {2, 1, 40}, {3, 9, 30}, {4, 5, 5}};
+  DeviceAttention attention({.sequences = all});
+  const std::vector<float> whole = attention.run(run());
+  AttentionArgs args = attention.args();
+  args.q_indptr = args.q_indptr.rows(2, 3);
+  args.kv_lens = args.kv_lens.rows(2, 2);
+  args.page_indptr = args.page_indptr.rows(2, 3);
+  const cuda::SplitPlan plan = DeviceAttention({.sequences = {all[2], all[3]}}).plan(run());
+  const std::vector<float> out = attention.run(args, run(), plan);
+  constexpr int kRow = 4 * 64;
+  EXPECT_TRUE(same_bits({out.begin() + 2 * kRow, out.end()}, {whole.begin() + 2 * kRow, whole.end()}));
+  EXPECT_TRUE(same_bits({out.begin(), out.begin() + 2 * kRow}, std::vector<float>(2 * kRow, NAN))) << "rows outside were written";
+}
+
+TEST_P(CudaAttention, NanInAVisibleKeyReachesTheRowsThatSeeItAndNoOther) {
+  DeviceAttention attention({.sequences = {{1, 3, 20}, {2, 1, 20}}, .placement = 3});
+  const std::vector<float> before = attention.run(run());
+  attention.keys()[attention.element_of(0, 18, 0) + 5] = 0x7fff;  // the last two rows of sequence 0 see it
+  const std::vector<float> after = attention.run(run());
+  constexpr int kWidth = 4 * 64;
+  for (int row = 0; row < 4; ++row) {
+    for (int i = 0; i < kWidth; ++i) {
+      const bool touched = (row == 1 || row == 2) && i < kWidth / 2;  // KV head 0 serves the first half of the heads
+      ASSERT_EQ(std::isnan(after[row * kWidth + i]), touched) << row << " " << i;
+      if (!touched) {
+        ASSERT_EQ(after[row * kWidth + i], before[row * kWidth + i]);
+      }
+    }
+  }
+}
+
+// ---- faults that peers' users reported
+
+TEST_P(PeerBugs, B056_B058_B061_OffsetsBeyond32Bits) {
+  constexpr std::int64_t kStride = std::int64_t{1} << 20, kBlocks = std::int64_t{1} << 13;  // 2^33 elements, 2^34 bytes
+  DeviceAttention attention({.sequences = {{1, 1, 80}, {2, 20, 80}}, .num_heads = 2, .num_kv_heads = 1});
+  const std::vector<float> expected = attention.run(run());
+  AttentionArgs args = attention.args();
+  simt::DeviceBuffer<std::uint16_t> keys(kStride * kBlocks, simt::DeviceMemory::Fill::kSparse);
+  simt::DeviceBuffer<std::uint16_t> values(kStride * kBlocks, simt::DeviceMemory::Fill::kSparse);
+  const std::int32_t far[] = {kBlocks - 1, 0, (1 << 11) - 1, 1 << 11, 1 << 12,  // 2^31 / stride is 2^11
+                              kBlocks - 2, 1, (1 << 11) - 2, 5000,    (1 << 12) - 1};
+  std::vector<std::int32_t> pages(static_cast<std::size_t>(args.page_indices.dim(0)), 0x7fffffff);
+  for (int i = 0; i < 10; ++i) {
+    const int entry = i / 5 * (5 + 2) + i % 5;  // two spare entries behind each sequence's
+    const std::int64_t from = args.page_indices.as<std::int32_t>()[entry] * args.kv.block_stride, to = far[i] * kStride;
+    std::copy_n(attention.keys().data() + from, args.kv.block_stride, keys.data() + to);
+    std::copy_n(attention.values().data() + from, args.kv.block_stride, values.data() + to);
+    pages[static_cast<std::size_t>(entry)] = far[i];
+  }
+  const simt::DeviceBuffer<std::int32_t> far_pages(pages);
+  args.page_indices.data = far_pages.data();
+  args.kv.keys = keys.data();
+  args.kv.values = values.data();
+  args.kv.block_stride = kStride;
+  EXPECT_TRUE(same_bits(attention.run(args, run()), expected));
+}
+
+TEST_P(PeerBugs, B062_BlockSizesAndLongContexts) {
+  for (const int block_size : {8, 16, 32, 64, 96, 128, 192, 256}) {
+    SCOPED_TRACE(block_size);
+    AttentionProblem problem{.sequences = {}, .num_heads = 1, .num_kv_heads = 1, .block_size = block_size};
+    for (const int kv_len : {block_size - 1, block_size, block_size + 1}) {
+      problem.sequences.push_back({static_cast<std::uint64_t>(kv_len), 1, kv_len});
+    }
+    // One block size meets each of the long contexts.
+    constexpr int kLong[] = {4095, 4096, 4097, 8191, 8192, 8193};
+    problem.sequences.push_back({9, 1, kLong[static_cast<std::size_t>(block_size / 8) % 6]});
+    check(problem);
+  }
+}
+
+TEST_P(PeerBugs, B064_B065_AnyRatioOfQueryToKvHeads) {
+  for (const int head_size : {64, 128}) {
+    for (int group = 1; group <= 32; group += group < 16 ? 1 : 8) {
+      SCOPED_TRACE(group);
+      check({.sequences = {{1, 1, 40}, {2, 2, 33}}, .num_heads = group, .num_kv_heads = 1, .head_size = head_size});
+    }
+  }
+}
+
+TEST_P(PeerBugs, B067_WhatStandsInUnusedSlotsDoesNotMatter) {
+  AttentionProblem problem{.sequences = {{1, 1, 41}, {2, 20, 37}}, .window = 17, .poison = 0.0f};
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    problem.dtype = dtype;
+    problem.poison = 0.0f;
+    const std::vector<float> zeros = run_attention(problem, run());
+    for (const float poison : {NAN, INFINITY, 1e30f}) {
+      problem.poison = poison;
+      EXPECT_TRUE(same_bits(run_attention(problem, run()), zeros)) << poison;
+    }
+  }
+}
+
+TEST_P(PeerBugs, B068_ExtremeScoresAndRowsThatSeeNothing) {
+  check({.sequences = {{1, 4, 30}, {2, 1, 9}, {3, 1, 200}}, .q_scale = 1e5f, .dtype = DType::kBF16});
+  // Five new rows, but two positions: the first three rows stand before the sequence's beginning and see nothing.
+  for (const int window : {0, 1, 7}) {
+    DeviceAttention attention({.sequences = {{1, 5, 2}}, .window = window});
+    const std::vector<float> out = attention.run(run());
+    EXPECT_TRUE(same_bits({out.begin(), out.begin() + 3 * 256}, std::vector<float>(3 * 256, 0.0f)));
+    EXPECT_TRUE(near(out, attention.expected(), 1e-3, 1e-3));
+  }
+  // All scores -infinity.
+  DeviceAttention attention({.sequences = {{1, 1, 20}}, .num_heads = 1, .num_kv_heads = 1});
+  const AttentionArgs args = attention.args();
+  for (int d = 0; d < 64; ++d) static_cast<std::uint16_t*>(args.q.data)[d] = from_float(d == 0 ? -INFINITY : 0.0f, DType::kF16);
+  for (int i = 0; i < 20; ++i) attention.keys()[attention.element_of(0, i, 0)] = from_float(1.0f, DType::kF16);
+  EXPECT_TRUE(same_bits(attention.run(run()), std::vector<float>(64, 0.0f)));
+}
+
+TEST_P(PeerBugs, B071_PartialLastBlock) {
+  for (int kv_len = 1; kv_len <= 33; ++kv_len) {
+    SCOPED_TRACE(kv_len);
+    check({.sequences = {{1, 1, kv_len}, {2, kv_len, kv_len}}, .num_kv_heads = 1, .poison = 6e4f});
+  }
+}
+
+TEST_P(PeerBugs, B079_WindowEdges) {
+  constexpr int kWindow = 24, kBlock = 8;
+  for (int n = kWindow - 1; n <= kWindow + 2 * kBlock; ++n) {
+    SCOPED_TRACE(n);
+    check({.sequences = {{1, 1, n}, {2, n, n}}, .num_kv_heads = 1, .block_size = kBlock, .window = kWindow});
+  }
+}
+
+TEST_P(PeerBugs, B082_TheTableEndsWithTheContext) {
+  for (const int kv_len : {63, 64, 65, 512}) {
+    check({.sequences = {{1, 1, kv_len}}, .num_kv_heads = 1, .block_size = 32, .spare_entries = 0});
+  }
+}
+
+TEST_P(PeerBugs, B085_PaddedLaunchesDoNothingMore) {
+  AttentionRun padded = run();
+  padded.padding = 3;
+  const AttentionProblem problem{.sequences = {{1, 1, 500}, {2, 20, 37}}, .num_kv_heads = 1};
+  EXPECT_TRUE(same_bits(run_attention(problem, padded), run_attention(problem, run())));
+}
+
+TEST_P(PeerBugs, B088_EqualPositionsOfTwoSequencesInOnePool) {
+  const std::vector<float> both = run_attention({.sequences = {{1, 1, 40}, {2, 1, 40}}}, run());
+  EXPECT_TRUE(same_bits({both.begin(), both.begin() + 256}, run_attention({.sequences = {{1, 1, 40}}}, run())));
+  EXPECT_TRUE(same_bits({both.begin() + 256, both.end()}, run_attention({.sequences = {{2, 1, 40}}}, run())));
+}
+
+}  // namespace
+}  // namespace quire::testing

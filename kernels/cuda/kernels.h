@@ -55,4 +55,12 @@ void decode_attention(const AttentionArgs& args, const AttentionPlan& plan, Stre
 // to [M, K] BF16 or F16 = from [M, K], a quantised type of GGUF. At load; `to` may not overlap `from`.
 void dequantize(const TensorView& from, const TensorView& to, Stream stream);
 
+// Products of few rows with weights of 4 or 8 bits, which stay packed in the memory of the device: see packed_weight.cuh.
+// Whether a matrix can be packed: Q4_0, Q4_1, Q4_K or Q8_0, M a multiple of 16, K of 64. dequantize() takes the others.
+bool is_packable(const TensorView& weight);
+// to [M, K] = from [M, K], both on the device and not overlapping; `to` 16-byte aligned. At load.
+void pack_weight(const TensorView& from, const TensorView& to, Stream stream);
+// matmul with packed weights; `out` is F32 or of x's type. The weights are read once for every eight rows.
+void matmul_quantized(const MatmulArgs& args, Stream stream);
+
 }  // namespace quire::cuda

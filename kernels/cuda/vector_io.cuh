@@ -44,26 +44,43 @@ struct Row {
 
   QUIRE_DEVICE bool is_whole(int chunk) const { return is_aligned && (chunk + 1) * kChunk <= size; }
 
+  // The bits of a chunk of two-byte elements, the first in the low half of the first word; zeros beyond the row.
+  QUIRE_DEVICE void load_words(int chunk, std::uint32_t (&words)[kChunk / 2]) const {
+    const Element* begin = data + static_cast<std::int64_t>(chunk) * kChunk;
+    if (is_whole(chunk)) {
+      const uint4 packed = load_global(reinterpret_cast<const uint4*>(begin));
+      words[0] = packed.x, words[1] = packed.y, words[2] = packed.z, words[3] = packed.w;
+      return;
+    }
+    QUIRE_UNROLL
+    for (int i = 0; i < kChunk / 2; ++i) {
+      const int at = chunk * kChunk + 2 * i;
+      const std::uint32_t low = at < size ? load_global(begin + 2 * i).bits : 0u;
+      const std::uint32_t high = at + 1 < size ? load_global(begin + 2 * i + 1).bits : 0u;
+      words[i] = low | high << 16;
+    }
+  }
+
   // Elements beyond the row read as zero.
   QUIRE_DEVICE void load(int chunk, float (&x)[kChunk]) const {
-    const Element* begin = data + static_cast<std::int64_t>(chunk) * kChunk;
-    if (!is_whole(chunk)) {
+    [[maybe_unused]] const Element* begin = data + static_cast<std::int64_t>(chunk) * kChunk;
+    if constexpr (!std::is_same_v<Element, float>) {
+      std::uint32_t words[kChunk / 2];
+      load_words(chunk, words);
       QUIRE_UNROLL
-      for (int i = 0; i < kChunk; ++i) x[i] = chunk * kChunk + i < size ? widen<Element>(load_global(begin + i)) : 0.0f;
-    } else if constexpr (std::is_same_v<Element, float>) {
+      for (int i = 0; i < kChunk / 2; ++i) {
+        const float2 pair = unpack2<Element>(words[i]);
+        x[2 * i] = pair.x;
+        x[2 * i + 1] = pair.y;
+      }
+    } else if (is_whole(chunk)) {
       const float4 low = load_global(reinterpret_cast<const float4*>(begin));
       const float4 high = load_global(reinterpret_cast<const float4*>(begin) + 1);
       x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
       x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
     } else {
-      const uint4 packed = load_global(reinterpret_cast<const uint4*>(begin));
-      const std::uint32_t words[] = {packed.x, packed.y, packed.z, packed.w};
       QUIRE_UNROLL
-      for (int i = 0; i < 4; ++i) {
-        const float2 pair = unpack2<Element>(words[i]);
-        x[2 * i] = pair.x;
-        x[2 * i + 1] = pair.y;
-      }
+      for (int i = 0; i < kChunk; ++i) x[i] = chunk * kChunk + i < size ? load_global(begin + i) : 0.0f;
     }
   }
 

@@ -1,0 +1,294 @@
+// Products of few rows with quantised weights, 4 or 8 bits: bound by the bytes of the weights, which are read once for eight
+// rows, as they are. The integers go into the tensor cores exactly; each block of 32 is summed in float and scaled in float, so
+// that the only rounding is that of float sums. The fragment's eight columns are the rows of x: one row or eight, the work, and
+// the bits of each, are the same.
+#include "kernels/cuda/block_reduce.cuh"
+#include "kernels/cuda/float_dispatch.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/packed_weight.cuh"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kWarps = 8;  // share the tiles of sixteen rows
+constexpr int kColumns = 8;
+
+// ---- packing
+
+// A lane of a tile and a thread: its integers, and of eight lanes the scales.
+template <DType kType>
+QUIRE_DEVICE void pack_quants(const std::uint8_t* const (&rows)[2], const PackedRows<kType>& to, int tile, int lane) {
+  using Format = PackedFormat<kType>;
+  constexpr int kBits = Format::kIs8Bit ? 8 : 4;
+  constexpr int kZero = kType == DType::kQ4_0 ? 8 : 0;  // what block_quant() subtracts
+  std::uint32_t words[4 * Format::kVectors] = {};
+  for (int i = 0; i < 4; ++i) {
+    for (int e = 0; e < 8; ++e) {  // element e % 2 of a[e / 2]
+      const int j = e / 2, k = tile * kTileWidth + 32 * (i / 2) + 8 * (lane % 4) + 4 * (i % 2) + 2 * (j / 2) + e % 2;
+      const int per_block = kType == DType::kQ4_K ? 256 : 32;
+      const int bytes = kType == DType::kQ4_K ? 144 : kType == DType::kQ4_0 ? 18 : kType == DType::kQ4_1 ? 20 : 34;
+      const std::uint8_t* block = rows[j % 2] + static_cast<std::int64_t>(k / per_block) * bytes;
+      const auto q = static_cast<std::uint32_t>(block_quant(kType, block, k % per_block) + kZero) & ((1u << kBits) - 1);
+      if constexpr (Format::kIs8Bit) {
+        words[2 * i + j / 2] |= q << (16 * (j % 2) + 8 * (e % 2));
+      } else {
+        words[i] |= q << (4 * j + 16 * (e % 2));
+      }
+    }
+  }
+  for (int v = 0; v < Format::kVectors; ++v) {
+    store_global(reinterpret_cast<uint4*>(to.quants(tile)) + 32 * v + lane,
+                 make_uint4(words[4 * v], words[4 * v + 1], words[4 * v + 2], words[4 * v + 3]));
+  }
+}
+
+QUIRE_DEVICE std::uint16_t half_at(const std::uint8_t* p) { return load_global(reinterpret_cast<const std::uint16_t*>(p)); }
+
+// Types with one scale, or scale and minimum, per block of 32.
+template <DType kType>
+QUIRE_DEVICE void pack_scales(const std::uint8_t* const (&rows)[2], const PackedRows<kType>& to, int tile, int g) {
+  constexpr int kHalves = kType == DType::kQ4_1 ? 2 : 1;
+  constexpr int kBytes = kType == DType::kQ4_0 ? 18 : kType == DType::kQ4_1 ? 20 : 34;
+  auto* halves = reinterpret_cast<std::uint16_t*>(to.scales(tile)) + g * 4 * kHalves;
+  for (int b = 0; b < kTileBlocks; ++b) {
+    for (int row = 0; row < 2; ++row) {
+      const std::uint8_t* block = rows[row] + static_cast<std::int64_t>(tile * kTileBlocks + b) * kBytes;
+      for (int i = 0; i < kHalves; ++i) store_global(halves + (b * 2 + row) * kHalves + i, half_at(block + 2 * i));
+    }
+  }
+}
+template <>
+QUIRE_DEVICE void pack_scales<DType::kQ4_K>(const std::uint8_t* const (&rows)[2], const PackedRows<DType::kQ4_K>& to, int tile,
+                                            int g) {
+  std::uint64_t bits = 0;
+  auto* halves = reinterpret_cast<std::uint16_t*>(to.scales(tile)) + g * 4;
+  for (int row = 0; row < 2; ++row) {
+    const std::uint8_t* block = rows[row] + static_cast<std::int64_t>(tile / 4) * 144;
+    for (int b = 0; b < kTileBlocks; ++b) {
+      const ScaleMin s = scale_min(block + 4, tile % 4 * kTileBlocks + b);
+      bits |= static_cast<std::uint64_t>(s.scale | s.min << 6) << (24 * row + 12 * b);
+    }
+    if (tile % 4 != 0) continue;
+    store_global(halves + 2 * row, half_at(block));
+    store_global(halves + 2 * row + 1, half_at(block + 2));
+  }
+  const int place = tile % 4 * 8 + g;
+  store_global(reinterpret_cast<std::uint32_t*>(to.scales(tile) + 64) + place, static_cast<std::uint32_t>(bits));
+  store_global(reinterpret_cast<std::uint16_t*>(to.scales(tile) + 192) + place, static_cast<std::uint16_t>(bits >> 32));
+}
+
+// A warp packs a tile.
+template <DType kType>
+__global__ void pack_weight_kernel(const std::uint8_t* from, std::int64_t row_bytes, std::uint8_t* to, int num_tiles) {
+  const RowPiece at = piece_of_row(num_tiles * 32);
+  const int tile = at.piece / 32, lane = at.piece % 32;
+  if (tile >= num_tiles) return;
+  const std::uint8_t* first = from + (at.row * kTileRows + lane / 4) * row_bytes;
+  const PackedRows<kType> packed{to + at.row * kTileRows * row_bytes, num_tiles};
+  pack_quants<kType>({first, first + 8 * row_bytes}, packed, tile, lane);
+  if (lane % 4 == 0) pack_scales<kType>({first, first + 8 * row_bytes}, packed, tile, lane / 4);
+}
+
+// ---- products
+
+template <typename T>
+struct QuantizedMatmulParams {
+  Rows<const T> x;  // [R, K]
+  std::int64_t num_rows;
+  std::uint8_t* weight;  // packed, [M, K]
+  std::int64_t weight_row_bytes;
+  const float* bias;        // [M] or nullptr
+  void* out;                // [R, M] T, or F32
+  std::int64_t out_stride;  // elements
+  bool is_out_float;
+};
+
+template <typename T>
+constexpr std::uint32_t kOnes = 0x3f803f80u;  // two of BFloat16
+template <>
+inline constexpr std::uint32_t kOnes<Half> = 0x3c003c00u;
+
+// One tile as a lane holds it while it waits for memory.
+template <DType kType>
+struct PackedTile {
+  uint4 quants[PackedFormat<kType>::kVectors];
+  PackedScale<kType> scale;
+
+  QUIRE_DEVICE void load(const PackedRows<kType>& rows, int tile, int lane) {
+    QUIRE_UNROLL
+    for (int v = 0; v < PackedFormat<kType>::kVectors; ++v)
+      quants[v] = load_global(reinterpret_cast<const uint4*>(rows.quants(tile)) + 32 * v + lane);
+    scale = PackedScale<kType>::load(rows.scales(tile), tile, lane / 4);
+  }
+};
+
+// The operand of product i of 4 of a tile.
+template <typename T, DType kType>
+QUIRE_DEVICE void unpack_operand(const PackedTile<kType>& tile, int i, std::uint32_t (&a)[4]) {
+  if constexpr (PackedFormat<kType>::kIs8Bit) {
+    const uint4 quants = tile.quants[i / 2];
+    const std::uint32_t low = i % 2 == 0 ? quants.x : quants.z, high = i % 2 == 0 ? quants.y : quants.w;
+    a[0] = unpack_bytes<T>(low);
+    a[1] = unpack_bytes<T>(low >> 16);
+    a[2] = unpack_bytes<T>(high);
+    a[3] = unpack_bytes<T>(high >> 16);
+  } else {
+    const std::uint32_t words[] = {tile.quants[0].x, tile.quants[0].y, tile.quants[0].z, tile.quants[0].w};
+    unpack_nibbles<T>(words[i], a);
+  }
+}
+
+// y [16, 8] += the tile's weights * x. `x`: of either block, the lane's words of its row.
+template <typename T, DType kType>
+QUIRE_DEVICE void multiply_tile(const PackedTile<kType>& tile, const std::uint32_t (&x)[kTileBlocks][4], float (&y)[4]) {
+  using Format = PackedFormat<kType>;
+  const TileScale scale = tile.scale.unpack();
+  QUIRE_UNROLL
+  for (int b = 0; b < kTileBlocks; ++b) {
+    float dot[4] = {}, sum[4] = {};  // of q x (4 bits: of (16 + q) x), and of x
+    QUIRE_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      std::uint32_t a[4];
+      unpack_operand<T, kType>(tile, 2 * b + half, a);
+      mma_m16n8k16<T>(dot, a, x[b][2 * half], x[b][2 * half + 1]);
+      if constexpr (!Format::kIs8Bit) {
+        const std::uint32_t ones[4] = {kOnes<T>, kOnes<T>, kOnes<T>, kOnes<T>};
+        mma_m16n8k16<T>(sum, ones, x[b][2 * half], x[b][2 * half + 1]);
+      }
+    }
+    QUIRE_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      constexpr float kExcess = Format::kIs8Bit ? 0.0f : kType == DType::kQ4_0 ? -24.0f : -16.0f;
+      if constexpr (!Format::kIs8Bit) dot[i] = fmaf(kExcess, sum[i], dot[i]);
+      y[i] = fmaf(scale.d[b][i / 2], dot[i], y[i]);
+      if constexpr (Format::kHasMinimum) y[i] = fmaf(scale.m[b][i / 2], sum[i], y[i]);
+    }
+  }
+}
+
+template <typename T>
+QUIRE_DEVICE void load_x(const Row<const T>& row, bool exists, int tile, int t, std::uint32_t (&x)[kTileBlocks][4]) {
+  QUIRE_UNROLL
+  for (int b = 0; b < kTileBlocks; ++b) {
+    if (exists) {
+      row.load_words(tile * (kTileWidth / kChunk) + 4 * b + t, x[b]);
+    } else {
+      x[b][0] = x[b][1] = x[b][2] = x[b][3] = 0;
+    }
+  }
+}
+
+template <typename T, DType kType>
+__global__ void __launch_bounds__(kWarps* kWarpSize) matmul_quantized_kernel(QuantizedMatmulParams<T> p) {
+  constexpr int kStride = kTileRows + 4;  // no two lanes of a store meet in a bank
+  QUIRE_SHARED(partial, float[kWarps][kColumns][kStride]);
+  const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.y) * kColumns, x_row = first_row + lane / 4;
+  const PackedRows<kType> weight{p.weight + static_cast<std::int64_t>(blockIdx.x) * kTileRows * p.weight_row_bytes,
+                                 p.x.size / kTileWidth};
+  const bool exists = x_row < p.num_rows;
+  const Row<const T> row = p.x[exists ? x_row : 0];
+  float y[4] = {};
+  PackedTile<kType> next;
+  if (warp < weight.num_tiles) next.load(weight, warp, lane);
+  for (int i = warp; i < weight.num_tiles; i += kWarps) {
+    const PackedTile<kType> tile = next;
+    if (i + kWarps < weight.num_tiles) next.load(weight, i + kWarps, lane);
+    std::uint32_t x[kTileBlocks][4];
+    load_x(row, exists, i, lane % 4, x);
+    multiply_tile<T, kType>(tile, x, y);
+  }
+  QUIRE_UNROLL
+  for (int i = 0; i < 4; ++i) partial[warp][2 * (lane % 4) + i % 2][lane / 4 + i / 2 * 8] = y[i];
+  __syncthreads();
+  const int column = static_cast<int>(threadIdx.x) / kTileRows, m = static_cast<int>(threadIdx.x) % kTileRows;
+  if (column >= kColumns || first_row + column >= p.num_rows) return;
+  float sum = partial[0][column][m];
+  for (int w = 1; w < kWarps; ++w) sum += partial[w][column][m];
+  const std::int64_t outer = static_cast<std::int64_t>(blockIdx.x) * kTileRows + m;
+  if (p.bias != nullptr) sum += p.bias[outer];
+  const std::int64_t place = (first_row + column) * p.out_stride + outer;
+  if (p.is_out_float) {
+    static_cast<float*>(p.out)[place] = sum;
+  } else {
+    static_cast<T*>(p.out)[place] = narrow<T>(sum);
+  }
+}
+
+template <typename Function>
+void dispatch_packed(DType type, Function&& f) {
+  switch (type) {
+    case DType::kQ4_0:
+      return f.template operator()<DType::kQ4_0>();
+    case DType::kQ4_1:
+      return f.template operator()<DType::kQ4_1>();
+    case DType::kQ4_K:
+      return f.template operator()<DType::kQ4_K>();
+    default:
+      return f.template operator()<DType::kQ8_0>();
+  }
+}
+
+void check_projection(const char* op, const TensorView& x, const Projection& projection) {
+  const TensorView& weight = projection.weight;
+  require(is_packable(weight) && weight.is_dense(), op, "weight", weight,
+          "packed: dense Q4_0, Q4_1, Q4_K or Q8_0 [M, K], M a multiple of 16 and K of 64");
+  require(weight.dim(1) == x.dim(1), op, "weight", weight, "[M, K] with x's K");
+  require(reinterpret_cast<std::uintptr_t>(weight.data) % 16 == 0, op, "weight", weight, "16-byte aligned");
+  if (projection.bias.data != nullptr)
+    require(is_shaped(projection.bias, DType::kF32, {weight.dim(0)}), op, "bias", projection.bias, "[M] F32");
+  const DType out = projection.out.dtype;
+  require((out == x.dtype || out == DType::kF32) && is_shaped(projection.out, out, {x.dim(0), weight.dim(0)}), op, "out",
+          projection.out, "[R, M] F32 or of x's type");
+}
+
+}  // namespace
+
+bool is_packable(const TensorView& weight) {
+  const DType type = weight.dtype;
+  const bool is_format = type == DType::kQ4_0 || type == DType::kQ4_1 || type == DType::kQ4_K || type == DType::kQ8_0;
+  return is_format && weight.rank == 2 && weight.dim(0) % kTileRows == 0 && weight.dim(1) % kTileWidth == 0;
+}
+
+void pack_weight(const TensorView& from, const TensorView& to, Stream stream) {
+  const char* op = "pack_weight";
+  require(is_packable(from) && from.is_dense(), op, "from", from,
+          "dense Q4_0, Q4_1, Q4_K or Q8_0 [M, K], M a multiple of 16 and K of 64");
+  require(is_shaped(to, from.dtype, {from.dim(0), from.dim(1)}) && to.is_dense(), op, "to", to, "of from's shape and type");
+  require(reinterpret_cast<std::uintptr_t>(to.data) % 16 == 0, op, "to", to, "16-byte aligned");
+  const std::int64_t tiles = from.dim(1) / kTileWidth;
+  dispatch_packed(from.dtype, [&]<DType kType>() {
+    launch(stream, pack_weight_kernel<kType>, row_pieces_shape(from.dim(0) / kTileRows, tiles * kWarpSize),
+           from.as<const std::uint8_t>(), row_bytes(from.dtype, from.dim(1)), to.as<std::uint8_t>(), tiles);
+  });
+}
+
+void matmul_quantized(const MatmulArgs& args, Stream stream) {
+  const char* op = "matmul_quantized";
+  require(args.x.rank == 2 && is_activation(args.x.dtype), op, "x", args.x, "[R, K] BF16 or F16");
+  const std::int64_t rows = args.x.dim(0);
+  require(is_shaped(args.x, args.x.dtype, {rows, args.x.dim(1)}), op, "x", args.x, "rows that do not overlap");
+  require(args.num_projections >= 0 && args.num_projections <= MatmulArgs::kMaxProjections, op, "num_projections",
+          args.num_projections, "0 to 3");
+  for (int i = 0; i < args.num_projections; ++i) check_projection(op, args.x, args.projections[i]);
+  for (int i = 0; i < args.num_projections; ++i) {
+    const Projection& projection = args.projections[i];
+    const LaunchShape shape{.grid = dim3(static_cast<unsigned>(projection.weight.dim(0) / kTileRows),
+                                         static_cast<unsigned>((rows + kColumns - 1) / kColumns)),
+                            .block = dim3(kWarps * kWarpSize)};
+    dispatch_activation(args.x.dtype, [&]<typename T>() {
+      const QuantizedMatmulParams<T> params{rows_of<const T>(args.x),
+                                            rows,
+                                            projection.weight.as<std::uint8_t>(),
+                                            row_bytes(projection.weight.dtype, args.x.dim(1)),
+                                            projection.bias.as<const float>(),
+                                            projection.out.data,
+                                            projection.out.outer_stride,
+                                            projection.out.dtype == DType::kF32};
+      dispatch_packed(projection.weight.dtype,
+                      [&]<DType kType>() { launch(stream, matmul_quantized_kernel<T, kType>, shape, params); });
+    });
+  }
+}
+
+}  // namespace quire::cuda

@@ -9,6 +9,7 @@
 #include "core/math.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/sample_rows.h"
 
 namespace quire {
 namespace {
@@ -237,5 +238,26 @@ void CudaBackend::gated_activation(const GatedActivationArgs& args) { cuda::gate
 void CudaBackend::gather_rows(const GatherRowsArgs& args) { cuda::gather_rows(args, stream_); }
 void CudaBackend::softcap(const SoftcapArgs& args) { cuda::softcap(args, stream_); }
 void CudaBackend::copy_blocks(const CopyBlocksArgs& args) { cuda::copy_blocks(args, stream_); }
+
+// ---- sampling: rows up, tokens down, and the wait for them
+
+void CudaBackend::sample(const SampleArgs& args) {
+  use_device();
+  const std::int64_t rows = args.logits.dim(0), vocabulary = args.logits.dim(1);
+  cuda::pack_sample_rows(args.rows, rows, vocabulary, packed_rows_);
+  const std::size_t results_bytes = static_cast<std::size_t>(rows) * sizeof(SampleResult);
+  const std::size_t results_at = round_up(packed_rows_.size(), kAlignment);
+  const std::size_t scratch_at = results_at + round_up(results_bytes, kAlignment);
+  const std::size_t bytes = scratch_at + cuda::sample_scratch_bytes(rows, vocabulary);
+  if (sampling_.bytes() < bytes) sampling_ = allocate(bytes + bytes / 2);
+  auto* memory = static_cast<std::byte*>(sampling_.data());
+  upload(memory, packed_rows_.data(), packed_rows_.size());
+  cuda::sample({.logits = args.logits,
+                .rows = memory,
+                .scratch = reinterpret_cast<float*>(memory + scratch_at),
+                .results = reinterpret_cast<SampleResult*>(memory + results_at)},
+               stream_);
+  download(args.results, memory + results_at, results_bytes);
+}
 
 }  // namespace quire

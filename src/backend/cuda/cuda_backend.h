@@ -78,9 +78,10 @@ class CudaBackend final : public Backend {
   int num_sms_ = 0;
   cuda::Stream stream_ = nullptr;
   Staging staging_;
-  DeviceBuffer workspace_;  // of matrix products, then of attention's partial results
-  DeviceBuffer sampling_;   // rows, lists and results of sample(); grows
-  DeviceBuffer raw_;        // of upload_matrix: rows as the file has them
+  DeviceBuffer workspace_;              // of matrix products, then of attention's partial results
+  std::vector<std::byte> packed_rows_;  // of sample()
+  DeviceBuffer sampling_;               // its rows, results and scratch; grows
+  DeviceBuffer raw_;                    // of upload_matrix: rows as the file has them
   std::optional<cuda::Matmul> matmul_;
   StepGraphs graphs_;
 };

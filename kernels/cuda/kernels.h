@@ -63,4 +63,14 @@ void pack_weight(const TensorView& from, const TensorView& to, Stream stream);
 // matmul with packed weights; `out` is F32 or of x's type. The weights are read once for every eight rows.
 void matmul_quantized(const MatmulArgs& args, Stream stream);
 
+// Sampling on the device: sample_rows.h packs the rows, results are copied back by the caller.
+struct DeviceSampleArgs {
+  TensorView logits;                // [R, V] F32, V up to 2^20; left as they were
+  const void* rows = nullptr;       // device copy of what pack_sample_rows() made, 8-byte aligned
+  float* scratch = nullptr;         // sample_scratch_bytes(R, V)
+  SampleResult* results = nullptr;  // [R]
+};
+std::size_t sample_scratch_bytes(std::int64_t rows, std::int64_t vocabulary);
+void sample(const DeviceSampleArgs& args, Stream stream);
+
 }  // namespace quire::cuda

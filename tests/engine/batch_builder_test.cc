@@ -82,6 +82,44 @@ TEST(BatchBuilder, EmptyPlanIsAnEmptyBatch) {
   EXPECT_EQ(batch.q_indptr, (std::vector<std::int32_t>{0}));
 }
 
+TEST(BatchBuilder, PadsDecodeRowsWithRowsThatTouchNothing) {
+  Scheduler scheduler({.block_size = 4, .num_blocks = 20, .max_context = 50}, {{0}, {8}});
+  for (int i = 0; i < 3; ++i) scheduler.submit({.prompt = counting(5 + i, 10), .max_tokens = 9});
+  commit(scheduler, scheduler.schedule(0), 70);
+  const StepPlan& plan = scheduler.schedule(0);
+  HostBatch plain, padded;
+  build_batch(plan, plain);
+  build_batch(plan, padded);
+  pad_batch(padded, 6);
+  EXPECT_EQ(padded.num_tokens, 6);
+  EXPECT_EQ(padded.num_sequences, 6);
+  EXPECT_EQ(padded.num_decode, 6);
+  EXPECT_EQ(padded.q_indptr, (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(padded.kv_lens, (std::vector<std::int32_t>{6, 7, 8, 0, 0, 0}));
+  EXPECT_EQ(padded.token_ids, (std::vector<std::int32_t>{70, 70, 70, 0, 0, 0}));
+  EXPECT_EQ(padded.positions, (std::vector<std::int32_t>{5, 6, 7, 0, 0, 0}));
+  EXPECT_EQ(padded.logit_rows, plain.logit_rows);
+  for (std::size_t g = 0; g < 2; ++g) {
+    EXPECT_EQ(padded.groups[g].page_indices, plain.groups[g].page_indices);
+    const std::int32_t pages = plain.groups[g].page_indptr.back();
+    EXPECT_EQ(std::vector<std::int32_t>(padded.groups[g].page_indptr.begin() + 3, padded.groups[g].page_indptr.end()),
+              (std::vector<std::int32_t>(4, pages)));
+    EXPECT_EQ(std::vector<std::int64_t>(padded.groups[g].slots.begin() + 3, padded.groups[g].slots.end()),
+              (std::vector<std::int64_t>(3, -1)));
+  }
+  commit(scheduler, plan, 71);
+}
+
+TEST(BatchBuilder, PadsToFewNumbersOfRows) {
+  const auto padded = [](int rows) { return padded_rows(rows, 1000); };
+  EXPECT_EQ(
+      (std::vector<int>{padded(1), padded(3), padded(8), padded(9), padded(12), padded(13), padded(17), padded(25), padded(200)}),
+      (std::vector<int>{1, 4, 8, 12, 12, 16, 24, 32, 256}));
+  EXPECT_EQ(padded_rows(70, 80), 80);
+  EXPECT_EQ(padded_rows(80, 80), 80);
+  EXPECT_EQ(padded_rows(90, 80), 90);  // never fewer
+}
+
 // Every row that predicts a prompt token, whatever the chunking; the second time the cache is warm, and still every row is there.
 TEST(PeerBugs, B109_PromptLogprobsListEveryPromptRowColdAndWarm) {
   for (const int chunk : {1, 3, 4, 9, 16}) {

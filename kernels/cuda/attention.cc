@@ -110,6 +110,7 @@ AttentionParams make_params(const AttentionArgs& args, const AttentionPlan& plan
   params.page_indices = args.page_indices.as<std::int32_t>();
   params.head_size = args.kv.head_size;
   params.block_size = args.kv.block_size;
+  params.num_kv_heads = args.kv.num_heads;
   params.group = static_cast<int>(args.q.dim(1)) / args.kv.num_heads;
   if (args.window > 0 && args.window < kNoWindow) params.window = args.window;
   params.softcap = args.softcap;
@@ -130,7 +131,7 @@ void attend(const Kernels& kernels, const AttentionArgs& args, const AttentionPl
   AttentionParams params = make_params(args, plan);
   const bool is_bf16 = args.q.dtype == DType::kBF16;
   for (const SplitWave& wave : plan.waves) {
-    const AttentionGrid grid{wave.num_items, wave.num_combines, args.kv.num_heads, plan.row_tile};
+    const AttentionGrid grid{wave.num_items, wave.num_combines, plan.row_tile};
     params.items = static_cast<const WorkItem*>(plan.items.data) + wave.first_item;
     (is_bf16 ? kernels.bf16 : kernels.f16)(params, grid, stream);
     if (wave.num_combines == 0) continue;

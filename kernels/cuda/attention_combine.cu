@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kWarps * 32) combine_attention_kernel(const At
   const int row = static_cast<int>(blockIdx.z) * kWarps + warp_id();
   if (item.sequence < 0 || row >= item.num_rows) return;
   const int kv_head = static_cast<int>(blockIdx.y);
-  const std::int64_t stride = std::int64_t{gridDim.y} * item.num_rows;  // from part to part
+  const std::int64_t stride = std::int64_t{params.num_kv_heads} * item.num_rows;  // from part to part
   const std::int64_t first = item.partial + std::int64_t{kv_head} * item.num_rows + row;
 
   float top = -INFINITY;
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kWarps * 32) combine_attention_kernel(const At
 
 template <typename T>
 void launch_combine(const AttentionParams& params, const AttentionGrid& grid, Stream stream) {
-  const dim3 blocks(static_cast<unsigned>(grid.num_combines), static_cast<unsigned>(grid.num_kv_heads),
+  const dim3 blocks(static_cast<unsigned>(grid.num_combines), static_cast<unsigned>(params.num_kv_heads),
                     static_cast<unsigned>((grid.row_tile + kWarps - 1) / kWarps));
   launch(stream, combine_attention_kernel<T>, {blocks, dim3(kWarps * 32)}, params);
 }

@@ -26,6 +26,7 @@ struct AttentionParams {
   float* partial_lse = nullptr;                                 // [partial rows], base 2
   int head_size = 0;
   int block_size = 0;
+  int num_kv_heads = 0;       // Hkv
   int group = 0;              // Hq / Hkv
   int window = kNoWindow;     // positions seen, at most kNoWindow
   float exponent = 0.0f;      // log2(e) times the scale of what the softmax sees
@@ -33,11 +34,10 @@ struct AttentionParams {
   float cap_exponent = 0.0f;  // 2 log2(e) scale / softcap
 };
 
-// The grid of one wave.
+// The size of one wave.
 struct AttentionGrid {
   int num_items = 0;
   int num_combines = 0;
-  int num_kv_heads = 0;
   int row_tile = 0;
 };
 

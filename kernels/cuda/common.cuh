@@ -17,6 +17,10 @@ inline constexpr unsigned kFullWarp = 0xffffffffu;
 QUIRE_DEVICE int lane_id() { return static_cast<int>(threadIdx.x % 32); }
 QUIRE_DEVICE int warp_id() { return static_cast<int>(threadIdx.x / 32); }
 
+// A block's item and KV head: the heads of an item side by side, so that the list's order, the longest first, is the grid's.
+QUIRE_DEVICE int work_index(const AttentionParams& params) { return static_cast<int>(blockIdx.x) / params.num_kv_heads; }
+QUIRE_DEVICE int kv_head_of(const AttentionParams& params) { return static_cast<int>(blockIdx.x) % params.num_kv_heads; }
+
 // Rows of kHeadSize elements in shared memory, without padding. Chunks are exchanged within a row so that the same chunk of 8
 // neighbouring rows (what a phase of ldmatrix reads) and 8 neighbouring chunks (what a phase of cp.async writes) both lie in
 // different banks: with P the largest power of two, up to 8, that divides the chunks of a row, rows r and r + 8 / P begin in the

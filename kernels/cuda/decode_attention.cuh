@@ -140,9 +140,9 @@ __global__ void __launch_bounds__(Config::kThreads) decode_attention_kernel(cons
   unsigned char* const queries = shared;
   unsigned char* const rings = shared + Config::kQueryBytes;
 
-  const WorkItem item = params.items[blockIdx.x];
+  const WorkItem item = params.items[work_index(params)];
   if (item.sequence < 0) return;
-  const int kv_head = static_cast<int>(blockIdx.y);
+  const int kv_head = kv_head_of(params);
   const RowTile tile(params, item);
   copy_queries<T, kHeadSize, Config::kRows, Config::kThreads>(queries, params, tile, kv_head);
   cp_async_commit();
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(Config::kThreads) decode_attention_kernel(cons
 
 template <typename T>
 void launch_decode(const AttentionParams& params, const AttentionGrid& grid, Stream stream) {
-  const dim3 blocks(static_cast<unsigned>(grid.num_items), static_cast<unsigned>(grid.num_kv_heads));
+  const dim3 blocks(static_cast<unsigned>(grid.num_items * params.num_kv_heads));
   dispatch_head_size(params.head_size, [&]<int kHeadSize>() {
     using Config = DecodeConfig<kHeadSize>;
     launch(stream, decode_attention_kernel<T, Config>, {blocks, dim3(Config::kThreads), Config::kSharedBytes}, params);

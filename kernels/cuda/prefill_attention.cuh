@@ -156,9 +156,9 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm) prefil
   unsigned char* const queries = shared;
   unsigned char* const ring = shared + Config::kQueryBytes;
 
-  const WorkItem item = params.items[blockIdx.x];
+  const WorkItem item = params.items[work_index(params)];
   if (item.sequence < 0) return;
-  const int kv_head = static_cast<int>(blockIdx.y);
+  const int kv_head = kv_head_of(params);
   const RowTile tile(params, item);
   const int first_tile = tile.begin / kTile;
   const int num_tiles = tile.begin < tile.end ? (tile.end - 1) / kTile + 1 - first_tile : 0;
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm) prefil
   }
   cp_async_wait<0>();
   // Read again rather than kept in registers through the loop.
-  const WorkItem done = params.items[blockIdx.x];
+  const WorkItem done = params.items[work_index(params)];
   const RowTile rows(params, done);
   if (done.partial < 0) {
     warp.store(rows, kv_head);
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm) prefil
 template <typename T, int kHeadSize, int kRowTiles>
 void launch_prefill(const AttentionParams& params, const AttentionGrid& grid, Stream stream) {
   using Config = PrefillConfig<kHeadSize, kRowTiles>;
-  const dim3 blocks(static_cast<unsigned>(grid.num_items), static_cast<unsigned>(grid.num_kv_heads));
+  const dim3 blocks(static_cast<unsigned>(grid.num_items * params.num_kv_heads));
   launch(stream, prefill_attention_kernel<T, Config>, {blocks, dim3(Config::kThreads), Config::kSharedBytes}, params);
 }
 

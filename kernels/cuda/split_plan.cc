@@ -8,7 +8,8 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kMinPart = 256;    // positions; below, a part's fixed cost outweighs its share
+// Positions below which a part's own cost outweighs its share: it writes and has combined D floats per row.
+constexpr int kMinDecodePart = 256, kMinPrefillPart = 1024;
 constexpr int kBlocksPerSm = 2;  // of either kernel that an SM holds, at least
 
 // Packed rows that are one item as long as their range is not cut.
@@ -64,22 +65,22 @@ class Planner {
     std::int64_t total = 0;
     for (const RowRange& range : ranges) total += range.end - range.begin;
     const std::int64_t blocks = std::int64_t{shape_.num_sms} * kBlocksPerSm;
-    const std::int64_t share = std::max<std::int64_t>(ceil_div(total * shape_.num_kv_heads, blocks), kMinPart);
+    const int min_part = plan_.row_tile == kDecodeRows ? kMinDecodePart : kMinPrefillPart;
+    const std::int64_t share = std::max<std::int64_t>(ceil_div(total * shape_.num_kv_heads, blocks), min_part);
     return static_cast<int>(round_up<std::int64_t>(share, kSplitAlignment));
   }
 
   // Where the range is cut: first and last are its ends.
   std::vector<std::int32_t> cuts(const RowRange& range, int part_length) const {
-    std::vector<std::int32_t> at{range.begin};
-    int step = kDeterministicSegment;
+    int unit = kDeterministicSegment, step = kDeterministicSegment;
     if (shape_.rule == SplitRule::kBalanced) {
       // Rounded, not up: a part half as long again costs less than another part of little.
       const int length = range.end - range.begin, num_parts = std::max(1, (length + part_length / 2) / part_length);
-      step = round_up(ceil_div(length, num_parts), kSplitAlignment);
+      unit = kSplitAlignment;
+      step = std::max(round_up(ceil_div(length, num_parts), unit), unit);
     }
-    const int first = shape_.rule == SplitRule::kBalanced ? range.begin / kSplitAlignment * kSplitAlignment + step
-                                                          : (range.begin / step + 1) * step;
-    for (std::int64_t cut = first; step > 0 && cut < range.end; cut += step) at.push_back(static_cast<std::int32_t>(cut));
+    std::vector<std::int32_t> at{range.begin};
+    for (int cut = range.begin / unit * unit + step; cut < range.end; cut += step) at.push_back(cut);
     at.push_back(range.end);
     return at;
   }

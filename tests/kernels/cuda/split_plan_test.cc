@@ -189,6 +189,18 @@ TEST(SplitPlan, NoItemIsMuchLongerThanAnEqualShare) {
   }
 }
 
+TEST(SplitPlan, PrefillSplitsAShortChunkOfALongContext) {
+  Step step;
+  step.q_lens = {64};
+  step.kv_lens = {32768};
+  const SplitPlan plan = step.prefill();
+  EXPECT_GE(plan.items.size() * 2, 132u);
+  EXPECT_LE(longest(plan), 3 * 1024 / 2 + kSplitAlignment);
+  step.q_lens = {500, 500, 500};
+  step.kv_lens = {500, 500, 500};
+  EXPECT_TRUE(step.prefill().combines.empty()) << "parts this short do not pay";
+}
+
 TEST(SplitPlan, WindowsAreWhatIsShared) {
   Step step = decode_step({100000, 100000});
   step.shape.window = 512;

@@ -5,7 +5,8 @@
 #   emulator sees. Paths are as for add_library; those that begin with kernels/ are from the project's root.
 # quire_emulated_test(NAME SOURCES ... KERNELS names... LINK ...): a quire_test of such kernels, and NAME_hooks, the same test of
 #   the second libraries.
-# There is neither under ThreadSanitizer, which cannot follow the emulator's fibers.
+# There is neither under ThreadSanitizer, which cannot follow the emulator's fibers. With QUIRE_CUDA the same tests run the kernels
+# that nvcc compiled on a GPU, labelled cuda; without a GPU they are skipped.
 
 add_library(quire_flags INTERFACE)
 target_compile_features(quire_flags INTERFACE cxx_std_20)
@@ -50,15 +51,32 @@ function(quire_test name)
   gtest_discover_tests(${name} TEST_PREFIX "${ARG_PREFIX}" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
 
-if(QUIRE_SANITIZE MATCHES "thread")
+if(QUIRE_SANITIZE MATCHES "thread" OR QUIRE_CUDA)
   set(QUIRE_HAS_EMULATOR OFF)
 else()
   set(QUIRE_HAS_EMULATOR ON)
 endif()
 
+# Those of the library are in quire::kernels; a test's own are compiled here.
+function(quire_gpu_kernels name)
+  set(sources ${ARGN})
+  list(FILTER sources EXCLUDE REGEX "^kernels/")
+  if(sources)
+    add_library(${name} STATIC ${sources})
+    target_compile_options(${name} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>")
+    target_link_libraries(${name} PUBLIC quire_simt quire::kernels)
+  else()
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE quire_simt quire::kernels)
+  endif()
+endfunction()
+
 function(quire_emulated_kernels name)
   cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
-  if(NOT QUIRE_HAS_EMULATOR)
+  if(QUIRE_CUDA)
+    quire_gpu_kernels(${name} ${ARG_SOURCES})
+    return()
+  elseif(NOT QUIRE_HAS_EMULATOR)
     return()
   endif()
   list(TRANSFORM ARG_SOURCES REPLACE "^kernels/" "${PROJECT_SOURCE_DIR}/kernels/")
@@ -79,7 +97,10 @@ endfunction()
 
 function(quire_emulated_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;KERNELS;LINK;LABELS" ${ARGN})
-  if(NOT QUIRE_HAS_EMULATOR)
+  if(QUIRE_CUDA)
+    quire_test(${name} SOURCES ${ARG_SOURCES} LINK ${ARG_KERNELS} ${ARG_LINK} TIMEOUT ${ARG_TIMEOUT} LABELS cuda)
+    return()
+  elseif(NOT QUIRE_HAS_EMULATOR)
     return()
   endif()
   # The test's own sources are compiled once.

@@ -1,0 +1,99 @@
+// A step on the CUDA backend as the device sees it, which only the emulator can tell: one wait, few uploads, nothing allocated,
+// recorded launches; and what becomes of the requests when the device breaks or has no memory.
+#include <gtest/gtest.h>
+
+#include "tests/engine/cuda_engine.h"
+#include "tests/engine/outcome.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/simt/runtime.h"
+
+namespace quire::test {
+namespace {
+
+class CudaStep : public CudaEngineFixture {
+ protected:
+  void SetUp() override {
+    CudaEngineFixture::SetUp();
+    simt::break_device_after(-1);
+    simt::fail_allocation_after(-1);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Llama, CudaStep, ::testing::Values("llama"));
+
+TEST_P(CudaStep, AllocatesNothingAndWaitsOnce) {
+  Engine engine = cuda_engine(path_, cuda_options());
+  for (int i = 0; i < 3; ++i) {
+    Request request = scored_request(static_cast<std::uint64_t>(i), 20 + i);
+    request.sampling.prompt_logprobs.reset();
+    request.sampling.max_tokens = 8;
+    engine.submit(request);
+  }
+  for (int step = 0; step < 3; ++step) engine.step();
+  const simt::RuntimeCounts before = simt::runtime_counts();
+  engine.step();
+  const simt::RuntimeCounts& after = simt::runtime_counts();
+  EXPECT_EQ(after.waits - before.waits, 1);
+  EXPECT_EQ(after.downloads - before.downloads, 1);
+  EXPECT_EQ(after.allocations - before.allocations, 0);
+  EXPECT_LE(after.uploads - before.uploads, 3);  // the batch; the rows that want logits; what they are sampled with
+}
+
+TEST_P(CudaStep, LaunchesRecordedSteps) {
+  Engine engine = cuda_engine(path_, cuda_options());
+  for (int i = 0; i < 4; ++i) {
+    Request request = scored_request(static_cast<std::uint64_t>(i), 4);
+    request.sampling.prompt_logprobs.reset();
+    request.sampling.max_tokens = 10;
+    engine.submit(request);
+  }
+  const std::int64_t before = simt::runtime_counts().graph_launches;
+  while (engine.has_work()) engine.step();
+  EXPECT_EQ(simt::runtime_counts().graph_launches - before, 8);  // of nine steps of decode rows all but the first
+}
+
+TEST_P(CudaStep, ADeviceErrorEndsEveryRequestAndRefusesMore) {
+  for (const std::int64_t calls : {0, 5, 40}) {
+    simt::break_device_after(-1);
+    Engine engine = cuda_engine(path_, cuda_options());
+    const RequestId first = engine.submit(scored_request(1, 20));
+    const RequestId second = engine.submit(scored_request(2, 30));
+    engine.step();
+    simt::break_device_after(calls);
+    std::map<RequestId, int> ends;
+    bool threw = false;
+    for (int step = 0; step < 10 && engine.has_work(); ++step) {
+      try {
+        for (const TokenEvent& event : engine.step()) {
+          if (event.finish_reason == FinishReason::kNone) continue;
+          EXPECT_EQ(event.finish_reason, FinishReason::kError);
+          EXPECT_NE(event.error.find("cudaErrorIllegalAddress"), std::string::npos) << event.error;
+          ++ends[event.request_id];
+        }
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kDevice) << error.what();
+        threw = true;
+      }
+    }
+    EXPECT_TRUE(threw);
+    EXPECT_EQ(ends, (std::map<RequestId, int>{{first, 1}, {second, 1}}));
+    EXPECT_FALSE(engine.has_work());
+    EXPECT_ERROR(engine.submit(scored_request(3, 4)), ErrorCode::kUnavailable, "failed");
+  }
+  simt::break_device_after(-1);
+}
+
+TEST_P(CudaStep, SaysHowMuchMemoryTheDeviceCannotGive) {
+  for (int count = 0; count < 6; ++count) {
+    simt::fail_allocation_after(count);
+    try {
+      Engine engine = cuda_engine(path_, cuda_options());
+      continue;  // fewer allocations than that
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory) << error.what();
+    }
+  }
+  simt::fail_allocation_after(-1);
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -57,6 +57,13 @@ else()
   set(QUIRE_HAS_EMULATOR ON)
 endif()
 
+# A quire_test on the GPU.
+function(quire_gpu_test name)
+  quire_test(${name} ${ARGN} LABELS cuda)
+  target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/gpu/environment.cc)
+  target_link_libraries(${name} PRIVATE CUDA::cudart)
+endfunction()
+
 # Those of the library are in quire::kernels; a test's own are compiled here.
 function(quire_gpu_kernels name)
   set(sources ${ARGN})
@@ -98,7 +105,7 @@ endfunction()
 function(quire_emulated_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;KERNELS;LINK;LABELS" ${ARGN})
   if(QUIRE_CUDA)
-    quire_test(${name} SOURCES ${ARG_SOURCES} LINK ${ARG_KERNELS} ${ARG_LINK} TIMEOUT ${ARG_TIMEOUT} LABELS cuda)
+    quire_gpu_test(${name} SOURCES ${ARG_SOURCES} LINK ${ARG_KERNELS} ${ARG_LINK} TIMEOUT ${ARG_TIMEOUT})
     return()
   elseif(NOT QUIRE_HAS_EMULATOR)
     return()

@@ -57,11 +57,16 @@ else()
   set(QUIRE_HAS_EMULATOR ON)
 endif()
 
+if(QUIRE_CUDA)
+  add_custom_target(cuda_tests)  # builds what tests and measures the GPU's kernels
+endif()
+
 # A quire_test on the GPU.
 function(quire_gpu_test name)
   quire_test(${name} ${ARGN} LABELS cuda)
   target_sources(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/gpu/environment.cc)
   target_link_libraries(${name} PRIVATE CUDA::cudart)
+  add_dependencies(cuda_tests ${name})
 endfunction()
 
 # Those of the library are in quire::kernels; a test's own are compiled here.

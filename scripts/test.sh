@@ -3,6 +3,7 @@
 #   packages  what scripts/packages.txt lists            models  the two real models, into models/
 #   format    clang-format has nothing to change         dev     optimised build, warnings are errors; the whole suite
 #   asan      AddressSanitizer and UBSan                 tsan    ThreadSanitizer
+#   cuda      the CUDA kernels compiled by nvcc, and their tests on a GPU; skipped without one, the whole stage without nvcc
 #   fuzz      every fuzz target for QUIRE_FUZZ_SECONDS (30) seconds
 # and, only on request, tidy (clang-tidy over src/ and kernels/, minutes). The sanitizer stages leave out the tests labelled
 # model, oracle, consumer and long. Every stage runs, whatever came before; the exit status is 1 if anything failed, and the last
@@ -10,7 +11,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-all_stages=(packages models format dev asan tsan fuzz)
+all_stages=(packages models format dev asan tsan cuda fuzz)
 passed=0
 failed=0
 skipped=0
@@ -107,6 +108,15 @@ fuzz() {
   done
 }
 
+cuda() {
+  if ! command -v nvcc > /dev/null; then
+    echo "SKIPPED: no nvcc here, so the CUDA kernels are not compiled for a GPU (the emulator has run them)"
+    skipped=$((skipped + 1))
+    return
+  fi
+  build_and_test cuda
+}
+
 tidy() {
   cmake --preset dev > /dev/null && git ls-files 'src/*.cc' 'kernels/*.cc' |
     xargs --no-run-if-empty -P 2 -n 4 clang-tidy -p build-dev --quiet
@@ -121,6 +131,7 @@ run_stage() {
       ;;
     format) check format format_check ;;
     dev | asan | tsan) build_and_test "$1" ;;
+    cuda) cuda ;;
     fuzz) fuzz ;;
     tidy) check tidy tidy ;;
     *)

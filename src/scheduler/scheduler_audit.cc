@@ -18,17 +18,12 @@ SchedulerStats Scheduler::stats() const {
   stats.cached_blocks = allocator_.num_cached();
   stats.held_blocks = allocator_.num_held();
   stats.held_token_slots = stats.held_blocks * options_.block_size;
-  std::vector<bool> is_counted(static_cast<std::size_t>(allocator_.num_blocks()));
+  // Shared blocks are full, so slots without a token lie behind the computed tokens of one sequence each.
+  stats.written_token_slots = stats.held_token_slots;
   for (const Sequence* sequence : running_) {
     for (int g = 0; g < sequence->num_groups(); ++g) {
-      int first_position = 0;
-      for (const BlockId id : sequence->page_table(g).blocks()) {
-        const int num_written = std::clamp(sequence->num_computed_tokens() - first_position, 0, options_.block_size);
-        first_position += options_.block_size;
-        if (id == kNullBlock || is_counted[static_cast<std::size_t>(id)]) continue;
-        is_counted[static_cast<std::size_t>(id)] = true;
-        stats.written_token_slots += num_written;
-      }
+      const std::int64_t num_slots = std::int64_t{sequence->page_table(g).num_blocks()} * options_.block_size;
+      stats.written_token_slots -= num_slots - sequence->num_computed_tokens();
     }
   }
   return stats;

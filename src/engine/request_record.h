@@ -21,7 +21,7 @@ class RequestRecord {
     SequenceId sequence = 0;
     std::unique_ptr<ChoiceSampler> sampler;
     TextStream text;
-    double sum_logprob = 0.0;  // of the generated tokens
+    double sum_logprob = 0.0;           // of the generated tokens
     bool finished = false;              // its last event has been made
     Usage usage;                        // of its last event so far
     SampleResult result;                // of the step under way

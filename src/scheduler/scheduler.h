@@ -65,8 +65,8 @@ class Scheduler final {
   Scheduler(const SchedulerOptions& options, std::vector<KvGroupSpec> groups);
   ~Scheduler();
 
-  // Queues num_choices sequences, all or none, and returns the first id; the others follow it without gap. max_tokens is clamped, so that
-  // prompt and answer fit the context, and one sequence alone fits the pool (then it ends with kLength). Throws
+  // Queues num_choices sequences, all or none, and returns the first id; the others follow it without gap. max_tokens is clamped,
+  // so that prompt and answer fit the context, and one sequence alone fits the pool (then it ends with kLength). Throws
   // Error(kInvalidArgument) naming the field: an empty prompt, one of max_context tokens or more, or one the pool cannot hold.
   SequenceId submit(SequenceSpec spec);
 
@@ -136,8 +136,8 @@ class Scheduler final {
   std::vector<ScheduledSequence> prefill_entries_;  // of the plan being made
   PrefixMatch match_;
   std::vector<SequenceEvent> pending_events_;  // has room for one more of each sequence
-  std::int64_t next_deadline_us_;  // no deadline is earlier
-  SchedulerStats stats_;           // the counters; the rest is derived
+  std::int64_t next_deadline_us_;              // no deadline is earlier
+  SchedulerStats stats_;                       // the counters; the rest is derived
 };
 
 }  // namespace quire

@@ -28,8 +28,10 @@ class StopAutomaton {
     }
   }
 
-  std::size_t held(std::uint32_t node) const { return nodes_[node].depth; }       // bytes that may become a stop string
-  std::size_t matched(std::uint32_t node) const { return nodes_[node].longest; }  // length of the stop string that ends here, or 0
+  std::size_t held(std::uint32_t node) const { return nodes_[node].depth; }  // bytes that may become a stop string
+  std::size_t matched(std::uint32_t node) const {
+    return nodes_[node].longest;
+  }  // length of the stop string that ends here, or 0
 
  private:
   struct Node {

@@ -186,8 +186,8 @@ SampleRow Engine::Impl::sample_row(const Sequence& sequence, const LogitRow& row
 
 void Engine::Impl::take_result(const StepPlan& plan, std::size_t index) {
   const LogitRow& row = host_batch_.logits[index];
-  const SequenceId sequence = plan.entries[static_cast<std::size_t>(row.entry)].sequence->id();
-  const ChoiceRef ref = choice_of_.at(sequence);
+  const Sequence& sequence = *plan.entries[static_cast<std::size_t>(row.entry)].sequence;
+  const ChoiceRef ref = choice_of_.at(sequence.id());
   const SampleResult& result = results_[index];
   if (!row.samples) {
     take_prompt_result(ref, sequence, row.target_position, result);
@@ -201,15 +201,15 @@ void Engine::Impl::take_result(const StepPlan& plan, std::size_t index) {
   sampled_.push_back(choice.error.empty() ? result.token : -1);
 }
 
-void Engine::Impl::take_prompt_result(const ChoiceRef& ref, SequenceId sequence, int position, const SampleResult& result) {
-  std::string& error = ref.record->choices()[static_cast<std::size_t>(ref.choice)].error;
-  if (!error.empty()) return;
+void Engine::Impl::take_prompt_result(const ChoiceRef& ref, const Sequence& sequence, int position, const SampleResult& result) {
+  if (sequence.finish_reason() != FinishReason::kNone) return;  // by a row before
   if (result.ok) {
     ref.record->add_prompt_logprobs(position, result);
-  } else {
-    error = fmt::format("prompt_logprobs: the logits of prompt position {} hold a NaN", position);
-    scheduler_.finish(sequence, FinishReason::kError);
+    return;
   }
+  ref.record->choices()[static_cast<std::size_t>(ref.choice)].error =
+      fmt::format("prompt_logprobs: the logits of prompt position {} hold a NaN or an infinity", position);
+  scheduler_.finish(sequence.id(), FinishReason::kError);
 }
 
 void Engine::Impl::deliver() {

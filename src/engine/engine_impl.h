@@ -53,7 +53,7 @@ class Engine::Impl {
   void sample(const StepPlan& plan);
   SampleRow sample_row(const Sequence& sequence, const LogitRow& row);
   void take_result(const StepPlan& plan, std::size_t index);
-  void take_prompt_result(const ChoiceRef& ref, SequenceId sequence, int position, const SampleResult& result);
+  void take_prompt_result(const ChoiceRef& ref, const Sequence& sequence, int position, const SampleResult& result);
   void deliver();
   void give_up(const Error& error);
   void end_all_with_error();

@@ -130,7 +130,8 @@ TEST_F(PromptLogprobs, OfACancelledRequestAreThoseComputed) {
 TEST_F(PromptLogprobs, ComeOnce) {
   Engine e = engine(8);
   std::size_t count = 0;
-  for (const TokenEvent& event : events_of(e, request()).at(0)) count += event.prompt_logprobs.size();
+  const std::vector<TokenEvent> events = events_of(e, request()).at(0);
+  for (const TokenEvent& event : events) count += event.prompt_logprobs.size();
   EXPECT_EQ(count, request().prompt.size() - 1);
 }
 

@@ -121,7 +121,7 @@ class Scheduler final {
   void add_entry(Sequence& sequence, int num_tokens);
   void commit_entry(const ScheduledSequence& entry, TokenId token, std::vector<SequenceEvent>& events);
   std::int64_t num_blocks_alone(int num_tokens) const;
-  void check_sequence(const Sequence& sequence, std::vector<int>& num_owners) const;
+  void check_sequence(const Sequence& sequence, std::vector<int>& num_owners, std::int64_t& num_written) const;
 
   SchedulerOptions options_;
   std::vector<KvGroupSpec> groups_;

@@ -34,13 +34,14 @@ void Scheduler::check_invariants() const {
   QUIRE_CHECK(running_.size() + waiting_.size() == sequences_.size());
   QUIRE_CHECK(static_cast<int>(running_.size()) <= options_.max_running);
   std::vector<int> num_owners(static_cast<std::size_t>(allocator_.num_blocks()), 0);
+  std::int64_t num_written = 0;
   for (const auto* queue : {&running_, &waiting_}) {
     QUIRE_CHECK(std::is_sorted(queue->begin(), queue->end(), Sequence::runs_before));
     const SequenceState state = queue == &running_ ? SequenceState::kRunning : SequenceState::kWaiting;
     for (const Sequence* sequence : *queue) {
       QUIRE_CHECK_MSG(find(sequence->id()) == sequence, "sequence {} is queued and unknown", sequence->id());
       QUIRE_CHECK_MSG(sequence->state() == state, "sequence {} is in the wrong queue", sequence->id());
-      check_sequence(*sequence, num_owners);
+      check_sequence(*sequence, num_owners, num_written);
     }
   }
   for (BlockId id = 1; id < allocator_.num_blocks(); ++id) {
@@ -48,10 +49,12 @@ void Scheduler::check_invariants() const {
     QUIRE_CHECK_MSG(allocator_.num_owners(id) == expected, "block {} counts {} owners and has {}", id, allocator_.num_owners(id),
                     expected);
   }
+  QUIRE_CHECK_MSG(stats().written_token_slots == num_written, "{} slots are written, {} reported", num_written,
+                  stats().written_token_slots);
 }
 
-// Adds the sequence's references to `num_owners` [N].
-void Scheduler::check_sequence(const Sequence& sequence, std::vector<int>& num_owners) const {
+// Adds the sequence's references to `num_owners` [N], and the slots with a token of blocks not seen before to `num_written`.
+void Scheduler::check_sequence(const Sequence& sequence, std::vector<int>& num_owners, std::int64_t& num_written) const {
   const int block_size = options_.block_size;
   const int num_computed = sequence.num_computed_tokens();
   QUIRE_CHECK_MSG(num_computed < sequence.num_tokens(), "sequence {} has {} of {} tokens computed", sequence.id(), num_computed,
@@ -75,7 +78,8 @@ void Scheduler::check_sequence(const Sequence& sequence, std::vector<int>& num_o
       QUIRE_CHECK_MSG((id == kNullBlock) == (i < table.first_live_block()), "sequence {} entry {} holds {}", sequence.id(), i,
                       id);
       if (id == kNullBlock) continue;
-      ++num_owners[static_cast<std::size_t>(id)];
+      if (++num_owners[static_cast<std::size_t>(id)] == 1)
+        num_written += std::clamp(num_computed - i * block_size, 0, block_size);
       // Shared or findable blocks are full: nothing is ever written to them again.
       const bool is_full = (i + 1) * block_size <= num_computed;
       QUIRE_CHECK_MSG(is_full || (allocator_.num_owners(id) == 1 && !allocator_.is_published(id)),

@@ -235,6 +235,27 @@ TEST_F(OutOfMemory, CancelNeedsNoMemory) {
   }
 }
 
+TEST_F(OutOfMemory, AsyncSubmitIsAllOrNothing) {
+  AsyncEngine async(engine());
+  std::atomic<int> num_ends = 0;
+  int num_accepted = 0, num_failed = 0;
+  for (std::int64_t k = 1; k == 1 || Shortage::has_struck(); ++k) {
+    Request request = plain_request();
+    EventCallback count = [&](const TokenEvent& event) { num_ends += event.finish_reason != FinishReason::kNone ? 1 : 0; };
+    try {
+      const Shortage shortage(k);
+      async.submit(std::move(request), std::move(count));
+      ++num_accepted;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory) << error.what();
+      ++num_failed;
+    }
+  }
+  async.drain_and_wait();
+  EXPECT_EQ(num_ends, num_accepted);
+  EXPECT_GT(num_failed, 2);
+}
+
 // The callback of one request makes the k-th allocation of the engine's thread fail, wherever that is.
 TEST_F(OutOfMemory, NothingEndsTheThreadOfAnAsyncEngine) {
   for (std::int64_t k = 1; k < 400; ++k) {

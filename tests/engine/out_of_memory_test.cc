@@ -215,6 +215,27 @@ TEST_F(OutOfMemory, HandingOutTheEndsMayFailAndGoesOn) {
   }
 }
 
+// A prompt in chunks is admitted, and known to be cached in part, long before its first token.
+TEST_F(OutOfMemory, AnEndBeforeTheFirstTokenTellsTheCachedTokens) {
+  Engine e = engine();
+  Request request = plain_request();
+  request.prompt.resize(100, 9);
+  e.submit(request);
+  ASSERT_TRUE(e.step().empty());
+  EXPECT_THROW(
+      {
+        const Shortage shortage(1);
+        e.step();
+      },
+      Error);
+  const std::vector<TokenEvent> events = e.step();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].finish_reason, FinishReason::kError);
+  EXPECT_EQ(events[0].usage.prompt_tokens, 100);
+  EXPECT_EQ(events[0].usage.cached_tokens, 16);
+  EXPECT_EQ(events[0].usage.completion_tokens, 0);
+}
+
 TEST_F(OutOfMemory, CancelNeedsNoMemory) {
   for (int steps = 0; steps < 3; ++steps) {
     Engine e = engine();
@@ -236,22 +257,23 @@ TEST_F(OutOfMemory, CancelNeedsNoMemory) {
 }
 
 TEST_F(OutOfMemory, AsyncSubmitIsAllOrNothing) {
-  AsyncEngine async(engine());
   std::atomic<int> num_ends = 0;
   int num_accepted = 0, num_failed = 0;
-  for (std::int64_t k = 1; k == 1 || Shortage::has_struck(); ++k) {
-    Request request = plain_request();
-    EventCallback count = [&](const TokenEvent& event) { num_ends += event.finish_reason != FinishReason::kNone ? 1 : 0; };
-    try {
-      const Shortage shortage(k);
-      async.submit(std::move(request), std::move(count));
-      ++num_accepted;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory) << error.what();
-      ++num_failed;
+  {
+    AsyncEngine async(engine());
+    for (std::int64_t k = 1; k == 1 || Shortage::has_struck(); ++k) {
+      Request request = plain_request();
+      EventCallback count = [&](const TokenEvent& event) { num_ends += event.finish_reason != FinishReason::kNone ? 1 : 0; };
+      try {
+        const Shortage shortage(k);
+        async.submit(std::move(request), std::move(count));
+        ++num_accepted;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kOutOfMemory) << error.what();
+        ++num_failed;
+      }
     }
   }
-  async.drain_and_wait();
   EXPECT_EQ(num_ends, num_accepted);
   EXPECT_GT(num_failed, 2);
 }

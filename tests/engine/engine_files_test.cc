@@ -34,10 +34,10 @@ std::string read(const fs::path& path) {
 
 void write(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes; }
 
-class ModelFiles : public ::testing::Test {
+class EngineFiles : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_ = fs::path(::testing::TempDir()) / (std::string("model_files_") + info()->name());
+    directory_ = fs::path(::testing::TempDir()) / (std::string("engine_files_") + info()->name());
     fs::remove_all(directory_);
     fs::create_directories(directory_ / "hf");
   }
@@ -72,7 +72,7 @@ void expect_same_tokens(const Outcomes& a, const Outcomes& b) {
   }
 }
 
-TEST_F(ModelFiles, BothFormatsGiveTheSameAnswers) {
+TEST_F(EngineFiles, BothFormatsGiveTheSameAnswers) {
   for (const std::string family : {"llama", "qwen2", "qwen3", "gemma3"}) {
     SCOPED_TRACE(family);
     TinyModelSpec spec = tiny_model_spec(family);
@@ -130,7 +130,7 @@ std::string damaged(std::string bytes, std::mt19937& random) {
   return bytes;
 }
 
-TEST_F(ModelFiles, ADamagedGgufIsAnErrorOrAWorkingEngine) {
+TEST_F(EngineFiles, ADamagedGgufIsAnErrorOrAWorkingEngine) {
   const fs::path path = directory_ / "model.gguf";
   write_gguf(tiny_model_spec("gemma3"), path);
   const std::string good = read(path);
@@ -145,7 +145,7 @@ TEST_F(ModelFiles, ADamagedGgufIsAnErrorOrAWorkingEngine) {
   EXPECT_GT(results["invalid_file"], 0);
 }
 
-TEST_F(ModelFiles, ADamagedSafetensorsDirectoryIsAnErrorOrAWorkingEngine) {
+TEST_F(EngineFiles, ADamagedSafetensorsDirectoryIsAnErrorOrAWorkingEngine) {
   const fs::path path = directory_ / "hf";
   write_safetensors(tiny_model_spec("gemma3"), path);
   std::vector<std::pair<fs::path, std::string>> files;

@@ -30,9 +30,9 @@ struct EngineOptions {
   int num_threads = 0;  // CPU threads that compute; 0: the cores this process may use
   KvType kv_type = KvType::kAuto;
   int block_size = 16;              // tokens per KV block: 8, 16, 32, 64, 128 or 256
-  std::int64_t num_blocks = 0;      // KV blocks; 0: as many as kv_cache_bytes hold
-  std::int64_t kv_cache_bytes = 0;  // bytes for KV; 0: what one sequence of max_context needs, at least 256 MiB, at most half of
-                                    // the free memory
+  std::int64_t num_blocks = 0;      // KV blocks, the reserved block 0 included; 0: as many as kv_cache_bytes hold
+  std::int64_t kv_cache_bytes = 0;  // bytes for KV, ignored if num_blocks is given; 0: what one sequence of max_context needs, at
+                                    // least 256 MiB, at most half of the free memory
   int max_context = 0;              // tokens of prompt and answer together; 0: the model's own
   int max_batched_tokens = 512;     // tokens computed in one step: larger prefills faster, smaller keeps other streams smoother
   int max_running = 256;            // sequences that share the steps; others wait
@@ -40,7 +40,7 @@ struct EngineOptions {
   bool deterministic = true;        // CUDA: the schedule never changes a bit of the answer, at some cost in speed; the CPU always
 };
 
-// A snapshot. Blocks: free + cached + held = total (block 0 is reserved and in none of them).
+// A snapshot. Blocks: free + cached + held = total = EngineOptions::num_blocks - 1 (block 0 is reserved and in none of them).
 struct EngineStats {
   int num_waiting = 0;  // sequences
   int num_running = 0;  // sequences
@@ -65,23 +65,27 @@ class Engine {
   // Loads a GGUF file (of a split model: any one of its files) or a directory with safetensors and config.json. Throws Error
   // naming the file, field or option.
   explicit Engine(const std::string& model_path, const EngineOptions& options = {});
-  ~Engine();
+  ~Engine();  // open requests get no more events
+  // A moved-from engine may only be destroyed or assigned to.
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
 
-  // Checks and queues a request; computes nothing. Throws Error(kInvalidArgument) naming the field, or kUnavailable after
-  // drain() or a device error. What could never fit the KV pool or the context is refused here.
+  // Checks and queues a request, all of it or nothing; computes nothing. Throws Error: kInvalidArgument naming the field;
+  // kUnavailable after drain() or a failed step, with its reason; kOutOfMemory. What could never fit the KV pool or the context
+  // is refused here.
   RequestId submit(Request request);
 
   // Throws what submit() would throw for `request` now, and changes nothing. May be called from any thread at any time.
   void check(const Request& request) const;
 
   // One forward pass over the current batch, and what came of it, in the order of the batch. Without work it returns at once.
-  // A failure of one request is its last event. A failure of the step itself (device, memory, a fault of quire's own) throws
-  // once; the next step() ends every open request with FinishReason::kError, and submit() refuses from then on.
+  // A failure of one request is its last event. A failure of the step itself (device, memory, a fault of quire's own) throws an
+  // Error, whatever it was, once; the next step() returns what had been made before and ends every open choice with
+  // FinishReason::kError and the reason; all KV blocks are free, and submit() refuses from then on. (Should memory be short even
+  // for these events, that step() throws too, and the one after it goes on.)
   std::vector<TokenEvent> step();
 
-  // Ends a request; its last events come from the next step(). False: unknown or finished.
+  // Ends a request; its last events come from the next step(). Needs no memory. False: unknown or finished.
   bool cancel(RequestId id);
 
   // Accepts no more requests; those accepted go on. has_work() turns false when they are done.
@@ -93,7 +97,7 @@ class Engine {
   const Tokenizer& tokenizer() const;
   int max_context() const;               // tokens
   int vocab_size() const;                // width of the logits; may exceed the tokenizer's
-  const EngineOptions& options() const;  // with the sizes of KV cache and context that were chosen in the place of 0
+  const EngineOptions& options() const;  // with what was chosen in the place of each 0
 
  private:
   class Impl;

@@ -18,7 +18,9 @@ using RequestId = std::uint64_t;  // given by the engine, unique for its lifetim
 
 // Fills `mask` (bit i of word i / 32 set: token i may be sampled next) from the tokens generated so far. Must depend on its
 // arguments alone: after a preemption, and for each of `n` choices, it is asked again. It arrives with every bit set. A mask
-// without any allowed token ends the choice with FinishReason::kError, as does an exception. Called on the engine's thread.
+// without any allowed token ends the choice with FinishReason::kError, as does an exception. Called on the thread of step(),
+// within it: of its Engine it may call const members; step(), submit() and cancel() throw Error(kInvalidArgument) there, which
+// ends the choice unless caught. Of an AsyncEngine it may call what an EventCallback may.
 using TokenMask = std::function<void(std::span<const TokenId> generated, std::span<std::uint32_t> mask)>;
 
 // Order of application (the usual one of the field): mask and logit bias, penalties, temperature, then top-k, typical-p, top-p
@@ -43,10 +45,11 @@ struct SamplingParams {
   std::optional<int> logprobs = {};  // of each generated token, with that many alternatives; [0, 20]
   std::optional<int> prompt_logprobs = {};   // of each prompt token but the first, with that many alternatives; [0, 20]
   int max_tokens = 256;                      // at most this many generated tokens; clamped to what the context holds. At least 1
-  int min_tokens = 0;                        // end tokens and stop tokens cannot be sampled before; generated tokens only
-  std::vector<TokenId> stop_token_ids = {};  // end the choice, and are not part of its text; honoured with ignore_eos too
-  std::vector<std::string> stop = {};        // end the choice before the text; at most 64, of 1 to 1,024 bytes
-  bool ignore_eos = false;                   // go on after the model's own end tokens
+  int min_tokens = 0;                        // end tokens and stop tokens cannot be sampled before. [0, max_tokens]
+  std::vector<TokenId> stop_token_ids = {};  // end the choice, and are not part of its text; honoured with ignore_eos too; at
+                                             // most 1,024
+  std::vector<std::string> stop = {};  // end the choice before the text; at most 64, of 1 to 1,024 bytes of UTF-8
+  bool ignore_eos = false;             // go on after the model's own end tokens
 };
 
 struct Request {
@@ -93,7 +96,8 @@ struct TokenEvent {
   TokenId token = -1;     // -1: no token in this event
   std::string text = {};  // complete UTF-8; may lag behind the tokens while it could become part of a character or stop string
   std::optional<PositionLogprobs> logprobs = {};       // if SamplingParams::logprobs
-  std::vector<PositionLogprobs> prompt_logprobs = {};  // in the first event of choice 0, if asked: entry i is of prompt[i + 1]
+  std::vector<PositionLogprobs> prompt_logprobs = {};  // in the first event of choice 0, if asked: entry i is of prompt[i + 1];
+                                                       // fewer than the prompt has if the choice ended while they were computed
   FinishReason finish_reason = FinishReason::kNone;
   std::string error = {};  // with FinishReason::kError
   Usage usage = {};        // up to and with this event

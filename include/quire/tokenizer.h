@@ -70,6 +70,9 @@ class TextStream {
   TextStream(TextStream&&) noexcept;
   TextStream& operator=(TextStream&&) noexcept;
 
+  // Another stream of the same arguments, at its start. The two share what was made of the stop strings.
+  TextStream another() const;
+
   // Adds a token and returns the text that may leave. After stopped() it returns nothing.
   std::string push(TokenId id);
   // The end: returns what was held back, an incomplete character as U+FFFD.
@@ -79,6 +82,7 @@ class TextStream {
 
  private:
   struct State;
+  explicit TextStream(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

@@ -26,7 +26,8 @@ struct KernelTable {
   void (*attention)(const AttentionArgs&, ThreadPool&, void* scratch);
   void (*gated_activation)(const GatedActivationArgs&, ThreadPool&);
   void (*softcap)(const SoftcapArgs&, ThreadPool&);
-  void (*sample)(const SampleArgs&, ThreadPool&);
+  // `scratch`: sample_scratch_bytes(V, threads), 64-byte aligned; only rows that are drawn or adjusted touch it.
+  void (*sample)(const SampleArgs&, ThreadPool&, void* scratch);
 };
 
 // The variant named; nullptr if this build or machine lacks it. "portable" always exists.
@@ -39,6 +40,7 @@ const KernelTable& best_kernels();
 
 std::size_t matmul_scratch_bytes(std::int64_t rows, std::int64_t inner, int activation_terms = 1);
 std::size_t attention_scratch_bytes(std::int64_t max_kv_len, int num_threads);
+std::size_t sample_scratch_bytes(std::int64_t vocabulary, int num_threads);
 
 // Independent of the instruction set (double precision or pure copies).
 void rope_table(const RopeTableArgs& args, ThreadPool& pool);

@@ -144,11 +144,10 @@ void sum_blocks(const float* weights, std::int64_t size, double* sums) {
 }
 
 // The token of a row whose best allowed logit is `top` before the row's parameters; -1: none.
-std::int32_t choose(const float* logits, std::int64_t size, const SampleRow& row, Top top, SampleBuffer& buffer) {
+std::int32_t choose(const float* logits, std::int64_t size, const SampleRow& row, Top top, const SampleBuffer& buffer) {
   const bool greedy = row.temperature < kGreedyBelow;
   const bool changes = changes_logits(row);
   if (!greedy || changes) {
-    buffer.reserve();
     adjust(logits, size, row, buffer.logits);
     if (changes) top = find_top(buffer.logits, size);
   }
@@ -161,7 +160,7 @@ std::int32_t choose(const float* logits, std::int64_t size, const SampleRow& row
   return draw(distribution, buffer.block_sums, uniform(row.seed, row.stream, row.counter));
 }
 
-SampleResult sample_row(const float* logits, std::int64_t vocabulary, const SampleRow& row, SampleBuffer& buffer) {
+SampleResult sample_row(const float* logits, std::int64_t vocabulary, const SampleRow& row, const SampleBuffer& buffer) {
   SampleResult result;
   const std::int64_t allowed = row.num_allowed > 0 ? smaller(row.num_allowed, vocabulary) : vocabulary;
   const Top top = find_top(logits, allowed);
@@ -184,14 +183,15 @@ SampleResult sample_row(const float* logits, std::int64_t vocabulary, const Samp
 
 }  // namespace
 
-void sample(const SampleArgs& args, ThreadPool& pool) {
+void sample(const SampleArgs& args, ThreadPool& pool, void* scratch) {
   const std::int64_t num_rows = args.logits.dim(0);
-  pool.parallel_for(num_rows, num_rows / (std::int64_t{4} * pool.num_threads()), [&](std::int64_t begin, std::int64_t end, int) {
-    SampleBuffer buffer(args.logits.dim(1));
-    for (std::int64_t r = begin; r < end; ++r) {
-      args.results[r] = sample_row(args.logits.row_as<float>(r), args.logits.dim(1), args.rows[r], buffer);
-    }
-  });
+  pool.parallel_for(num_rows, num_rows / (std::int64_t{4} * pool.num_threads()),
+                    [&](std::int64_t begin, std::int64_t end, int thread) {
+                      const SampleBuffer buffer(scratch, args.logits.dim(1), thread);
+                      for (std::int64_t r = begin; r < end; ++r) {
+                        args.results[r] = sample_row(args.logits.row_as<float>(r), args.logits.dim(1), args.rows[r], buffer);
+                      }
+                    });
 }
 
 }  // namespace quire::cpu::QUIRE_ISA

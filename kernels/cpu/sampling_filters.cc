@@ -166,17 +166,27 @@ std::int32_t draw(const Distribution& d, const double* block_sums, double unifor
   return token;
 }
 
-SampleBuffer::SampleBuffer(std::int64_t vocabulary) : size(vocabulary) {}
+namespace {
 
-SampleBuffer::~SampleBuffer() { delete[] block_sums; }
+std::int64_t num_draw_blocks(std::int64_t vocabulary) { return (vocabulary + kDrawBlock - 1) / kDrawBlock; }
 
-void SampleBuffer::reserve() {
-  if (block_sums != nullptr) return;
-  // One allocation: the sums, then the two arrays.
-  const std::int64_t num_blocks = (size + kDrawBlock - 1) / kDrawBlock;
-  block_sums = new double[static_cast<std::size_t>(num_blocks + size)];
-  logits = reinterpret_cast<float*>(block_sums + num_blocks);
-  weights = logits + size;
+// Of one thread, whole cache lines: no two threads write to the same.
+std::int64_t buffer_bytes(std::int64_t vocabulary) {
+  constexpr std::int64_t kLine = 64;
+  const std::int64_t bytes =
+      num_draw_blocks(vocabulary) * std::int64_t{sizeof(double)} + 2 * vocabulary * std::int64_t{sizeof(float)};
+  return (bytes + kLine - 1) / kLine * kLine;
 }
+
+}  // namespace
+
+std::size_t sample_scratch_bytes(std::int64_t vocabulary, int num_threads) {
+  return static_cast<std::size_t>(buffer_bytes(vocabulary) * num_threads);
+}
+
+SampleBuffer::SampleBuffer(void* scratch, std::int64_t vocabulary, int thread)
+    : block_sums(reinterpret_cast<double*>(static_cast<char*>(scratch) + buffer_bytes(vocabulary) * thread)),
+      logits(reinterpret_cast<float*>(block_sums + num_draw_blocks(vocabulary))),
+      weights(logits + vocabulary) {}
 
 }  // namespace quire::cpu

@@ -28,18 +28,13 @@ inline constexpr std::int64_t kDrawBlock = 1024;
 // positive. `block_sums[i]`: the sum of weights [i * kDrawBlock, ...). REQUIRES: a positive weight.
 std::int32_t draw(const Distribution& distribution, const double* block_sums, double uniform);
 
-// Working memory of one thread that samples, taken at the first row that needs it.
+// Working memory of one thread that samples: its piece of sample_scratch_bytes().
 struct SampleBuffer {
-  explicit SampleBuffer(std::int64_t size);  // of the vocabulary
-  ~SampleBuffer();
-  SampleBuffer(const SampleBuffer&) = delete;
-  SampleBuffer& operator=(const SampleBuffer&) = delete;
-  void reserve();
+  SampleBuffer(void* scratch, std::int64_t vocabulary, int thread);
 
-  const std::int64_t size;
-  float* logits = nullptr;       // [size]
-  float* weights = nullptr;      // [size]
-  double* block_sums = nullptr;  // [ceil(size / kDrawBlock)]
+  double* block_sums;  // [ceil(V / kDrawBlock)]
+  float* logits;       // [V]
+  float* weights;      // [V]
 };
 
 }  // namespace quire::cpu

@@ -273,7 +273,8 @@ Bytes check_sample(const KernelTable& table, ThreadPool& pool) {
     row.logprob = true;
     row.num_top = 5;
   }
-  table.sample({TensorView(logits.data(), DType::kF32, {kRows, kVocabulary}), rows, sampled}, pool);
+  const AlignedBytes scratch(sample_scratch_bytes(kVocabulary, pool.num_threads()));
+  table.sample({TensorView(logits.data(), DType::kF32, {kRows, kVocabulary}), rows, sampled}, pool, scratch.data());
   Bytes results;
   for (const SampleResult& result : sampled) {
     append(results, bytes_of(&result.ok, sizeof result.ok));

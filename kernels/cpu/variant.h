@@ -17,7 +17,7 @@ void append_kv(const AppendKvArgs& args, ThreadPool& pool);
 void attention(const AttentionArgs& args, ThreadPool& pool, void* scratch);
 void gated_activation(const GatedActivationArgs& args, ThreadPool& pool);
 void softcap(const SoftcapArgs& args, ThreadPool& pool);
-void sample(const SampleArgs& args, ThreadPool& pool);
+void sample(const SampleArgs& args, ThreadPool& pool, void* scratch);
 
 extern const KernelTable kTable;
 

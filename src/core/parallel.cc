@@ -149,12 +149,12 @@ struct ThreadPool::State {
 };
 
 ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
-  const int cores = available_cores();
-  if (num_threads == 0) num_threads = std::min(cores, kMaxThreads);
+  if (num_threads == 0) num_threads = default_num_threads();
   if (num_threads < 0 || num_threads > kMaxThreads) {
     fail(ErrorCode::kInvalidArgument, "num_threads is {}, must be 0 (all cores) to {}", num_threads, kMaxThreads);
   }
-  state_->spins = num_threads <= cores ? kSpins : 0;  // more threads than cores: spinning would hold up those who work
+  state_->spins =
+      num_threads <= available_cores() ? kSpins : 0;  // more threads than cores: spinning would hold up those who work
   try {
     for (int thread = 1; thread < num_threads; ++thread) {
       state_->workers.emplace_back([state = state_.get(), thread] { state->worker_loop(thread); });
@@ -168,6 +168,8 @@ ThreadPool::ThreadPool(int num_threads) : state_(std::make_unique<State>()) {
 }
 
 ThreadPool::~ThreadPool() { state_->stop(); }
+
+int ThreadPool::default_num_threads() { return std::min(available_cores(), kMaxThreads); }
 
 int ThreadPool::num_threads() const { return static_cast<int>(state_->workers.size()) + 1; }
 

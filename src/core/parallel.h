@@ -30,6 +30,9 @@ class ThreadPool {
 
   int num_threads() const;
 
+  // What num_threads 0 stands for.
+  static int default_num_threads();
+
   // Calls `body` on disjoint ranges that cover [0, count), in pieces of about `grain` (at least 1), on the workers and the
   // calling thread; returns when all have ended. Which thread gets which range is not defined: results must not depend on it.
   // The first exception of a body is rethrown here, after all have ended. Not reentrant.

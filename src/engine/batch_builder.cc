@@ -46,8 +46,9 @@ void add_logits(const ScheduledSequence& entry, int entry_index, int first_row, 
         {.entry = entry_index, .row = first_row + i, .target_position = entry.first_position + i + 1, .samples = samples});
   };
   if (entry.sequence->wants_prompt_logprobs()) {
-    const int num_scored = std::min(entry.num_tokens, entry.sequence->num_prompt_tokens() - 1 - entry.first_position);
-    for (int i = 0; i < num_scored; ++i) add(i, false);
+    const int first = std::max(0, entry.sequence->num_scored_tokens() - entry.first_position);  // not again after a preemption
+    const int last = std::min(entry.num_tokens, entry.sequence->num_prompt_tokens() - 1 - entry.first_position);
+    for (int i = first; i < last; ++i) add(i, false);
   }
   if (entry.samples) add(entry.num_tokens - 1, true);
 }

@@ -21,8 +21,8 @@ struct LogitRow {
   int entry = 0;            // index into StepPlan::entries
   int row = 0;              // of the batch, 0 to T - 1
   int target_position = 0;  // position of the token this row predicts: the row's own plus 1
-  bool samples = false;     // true: yields the sequence's next token. false: scores the prompt token at target_position, which
-                            // after a preemption may be asked again (with the same result)
+  bool samples = false;     // true: yields the sequence's next token. false: scores the prompt token at target_position; each is
+                            // asked once and in order, preempted or not
 };
 
 struct HostBatch {

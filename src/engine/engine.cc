@@ -16,6 +16,7 @@
 
 #include "core/check.h"
 #include "core/math.h"
+#include "engine/current_error.h"
 
 namespace quire {
 namespace {
@@ -25,27 +26,50 @@ std::int64_t now_us() {
   return duration_cast<microseconds>(steady_clock::now().time_since_epoch()).count();
 }
 
+// True while it lives.
+class Raised {
+ public:
+  explicit Raised(bool& flag) : flag_(flag) { flag_ = true; }
+  ~Raised() { flag_ = false; }
+  Raised(const Raised&) = delete;
+  Raised& operator=(const Raised&) = delete;
+
+ private:
+  bool& flag_;
+};
+
 }  // namespace
 
 // ---- 1: submit
 
+// All or nothing: the scheduler comes last, and what was noted before it is taken back if anything throws.
 RequestId Engine::Impl::submit(Request request) {
+  refuse_within_step("submit");
   check(request);
-  const SamplingParams& sampling = request.sampling;
-  const RequestId id = next_request_id_++;
-  const std::uint64_t seed = sampling.seed ? *sampling.seed : seed_source_();
-  const SequenceId first = scheduler_.submit(sequence_spec(request));
-  auto record = std::make_unique<RequestRecord>(id, std::move(request), tokenizer_, end_ids_, seed, num_samplable());
-  for (std::size_t i = 0; i < record->choices().size(); ++i) {
-    record->choices()[i].sequence = first + i;
-    choice_of_.emplace(first + i, ChoiceRef{record.get(), static_cast<int>(i)});
+  const RequestId id = next_request_id_;
+  const SequenceId first = scheduler_.next_id();
+  const auto count = static_cast<std::size_t>(num_choices(request.sampling));
+  SequenceSpec spec = sequence_spec(request);
+  const std::uint64_t seed = request.sampling.seed ? *request.sampling.seed : seed_source_();
+  auto made = std::make_unique<RequestRecord>(id, std::move(request), tokenizer_, end_ids_, seed, num_samplable());
+  RequestRecord& record = *made;
+  try {
+    records_.emplace(id, std::move(made));
+    for (std::size_t i = 0; i < count; ++i) {
+      record.choices()[i].sequence = first + i;
+      choice_of_.emplace(first + i, ChoiceRef{&record, static_cast<int>(i)});
+    }
+    scheduler_.submit(std::move(spec));
+  } catch (...) {
+    for (std::size_t i = 0; i < count; ++i) choice_of_.erase(first + i);
+    records_.erase(id);
+    throw;
   }
-  records_.emplace(id, std::move(record));
-  return id;
+  return next_request_id_++;
 }
 
 void Engine::Impl::check(const Request& request) const {
-  if (failed_) fail(ErrorCode::kUnavailable, "the engine has failed and accepts no more requests");
+  if (failed_) fail(ErrorCode::kUnavailable, "the engine has failed and accepts no more requests: {}", failure_->what());
   if (draining_) fail(ErrorCode::kUnavailable, "the engine is draining and accepts no more requests");
   if (request.prompt.empty()) fail(ErrorCode::kInvalidArgument, "prompt is empty");
   for (std::size_t i = 0; i < request.prompt.size(); ++i) {
@@ -59,8 +83,7 @@ void Engine::Impl::check(const Request& request) const {
     fail(ErrorCode::kInvalidArgument, "timeout_us is {}, below 0", *request.timeout_us);
   }
   validate_sampling(request.sampling, model_.config.vocab_size);
-  TextStream(tokenizer_, request.sampling.stop);  // refuses stop strings that cannot be matched
-  scheduler_.check_submit(sequence_spec(request));
+  scheduler_.check_submit(request.prompt.size(), request.sampling.max_tokens, num_choices(request.sampling));
 }
 
 SequenceSpec Engine::Impl::sequence_spec(const Request& request) const {
@@ -85,25 +108,29 @@ SequenceSpec Engine::Impl::sequence_spec(const Request& request) const {
 // ---- 2 to 8: step
 
 std::vector<TokenEvent> Engine::Impl::step() {
-  std::vector<TokenEvent> events;
-  if (failed_) {
-    end_all_with_error(events);
-    return events;
-  }
+  refuse_within_step("step");
+  const Raised in_step(in_step_);
   try {
-    const StepPlan& plan = scheduler_.schedule(now_us());
-    sampled_.clear();
-    if (!plan.entries.empty()) compute(plan);
-    sequence_events_.clear();
-    scheduler_.commit(plan, sampled_, sequence_events_);
-    deliver(events);
-  } catch (const std::exception& error) {
-    // The step may be half done on the device and in the books: nothing computed from here could be trusted.
-    failed_ = true;
-    failure_ = error.what();
-    throw;
+    if (failed_) {
+      end_all_with_error();
+    } else {
+      advance();
+    }
+  } catch (...) {
+    const Error error = current_error();
+    if (!failed_) give_up(error);
+    throw error;
   }
-  return events;
+  return std::exchange(events_, {});
+}
+
+void Engine::Impl::advance() {
+  sampled_.clear();
+  sequence_events_.clear();
+  const StepPlan& plan = scheduler_.schedule(now_us());
+  if (!plan.entries.empty()) compute(plan);
+  scheduler_.commit(plan, sampled_, sequence_events_);
+  deliver();
 }
 
 void Engine::Impl::compute(const StepPlan& plan) {
@@ -163,10 +190,11 @@ SampleRow Engine::Impl::sample_row(const Sequence& sequence, const LogitRow& row
 
 void Engine::Impl::take_result(const StepPlan& plan, std::size_t index) {
   const LogitRow& row = host_batch_.logits[index];
-  const ChoiceRef ref = choice_of_.at(plan.entries[static_cast<std::size_t>(row.entry)].sequence->id());
+  const Sequence& sequence = *plan.entries[static_cast<std::size_t>(row.entry)].sequence;
+  const ChoiceRef ref = choice_of_.at(sequence.id());
   const SampleResult& result = results_[index];
   if (!row.samples) {
-    ref.record->set_prompt_logprobs(row.target_position, result);
+    take_prompt_result(ref, sequence, row.target_position, result);
     return;
   }
   RequestRecord::Choice& choice = ref.record->choices()[static_cast<std::size_t>(ref.choice)];
@@ -177,28 +205,65 @@ void Engine::Impl::take_result(const StepPlan& plan, std::size_t index) {
   sampled_.push_back(choice.error.empty() ? result.token : -1);
 }
 
-void Engine::Impl::deliver(std::vector<TokenEvent>& events) {
+void Engine::Impl::take_prompt_result(const ChoiceRef& ref, const Sequence& sequence, int position, const SampleResult& result) {
+  if (sequence.finish_reason() != FinishReason::kNone) return;  // by a row before
+  if (result.ok) {
+    ref.record->add_prompt_logprobs(position, result);
+    return;
+  }
+  ref.record->choices()[static_cast<std::size_t>(ref.choice)].error =
+      fmt::format("prompt_logprobs: the logits of prompt position {} hold a NaN or an infinity", position);
+  scheduler_.finish(sequence.id(), FinishReason::kError);
+}
+
+void Engine::Impl::deliver() {
   for (const SequenceEvent& event : sequence_events_) {
     const auto found = choice_of_.find(event.id);
     if (found == choice_of_.end()) continue;  // it ended by a stop string, in the step before
     const ChoiceRef ref = found->second;
     RequestRecord& record = *ref.record;
-    const bool stopped = record.add(ref.choice, event, events);
+    const bool stopped = record.add(ref.choice, event, events_);
     if (stopped) scheduler_.finish(event.id, FinishReason::kStop);
     if (stopped || event.finish_reason != FinishReason::kNone) choice_of_.erase(event.id);
     if (record.finished()) records_.erase(record.id());
   }
 }
 
-void Engine::Impl::end_all_with_error(std::vector<TokenEvent>& events) {
-  for (const auto& [id, record] : records_) record->fail(failure_, events);
-  records_.clear();
+// The step may be half done on the device and in the books: nothing computed from here on could be trusted. Throws nothing.
+void Engine::Impl::give_up(const Error& error) {
+  failure_ = error;
+  failed_ = true;
+  const auto note = [](const ChoiceRef& ref, int cached_tokens) {
+    ref.record->choices()[static_cast<std::size_t>(ref.choice)].usage.cached_tokens = cached_tokens;
+  };
+  for (const SequenceEvent& event : sequence_events_) {  // some of these are not delivered, and their sequences are gone
+    if (const auto found = choice_of_.find(event.id); found != choice_of_.end()) note(found->second, event.cached_tokens);
+  }
+  for (const auto& [id, ref] : choice_of_) {
+    if (const Sequence* sequence = scheduler_.find(id)) note(ref, sequence->cached_tokens());
+  }
+  scheduler_.abandon();
+}
+
+// Can be called again after an exception, and goes on where it was.
+void Engine::Impl::end_all_with_error() {
+  const std::string reason = failure_->what();
+  while (!records_.empty()) {
+    const auto first = records_.begin();
+    first->second->fail(reason, events_);
+    records_.erase(first);
+  }
   choice_of_.clear();
 }
 
 // ---- the rest
 
+void Engine::Impl::refuse_within_step(const char* member) const {
+  if (in_step_) fail(ErrorCode::kInvalidArgument, "Engine::{}() is called within Engine::step(), by a token_mask", member);
+}
+
 bool Engine::Impl::cancel(RequestId id) {
+  refuse_within_step("cancel");
   const auto found = records_.find(id);
   if (found == records_.end()) return false;
   for (const RequestRecord::Choice& choice : found->second->choices()) {
@@ -230,7 +295,7 @@ EngineStats Engine::Impl::stats() const {
 }
 
 Engine::Engine(const std::string& model_path, const EngineOptions& options)
-    : impl_(std::make_unique<Impl>(model_path, options)) {}
+    : impl_(throwing_errors([&] { return std::make_unique<Impl>(model_path, options); })) {}
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine make_engine(const std::string& model_path, const EngineOptions& options, std::unique_ptr<Backend> backend) {
   return Engine(std::make_unique<Engine::Impl>(model_path, options, std::move(backend)));
@@ -239,8 +304,12 @@ Engine::~Engine() = default;
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 
-RequestId Engine::submit(Request request) { return impl_->submit(std::move(request)); }
-void Engine::check(const Request& request) const { impl_->check(request); }
+RequestId Engine::submit(Request request) {
+  return throwing_errors([&] { return impl_->submit(std::move(request)); });
+}
+void Engine::check(const Request& request) const {
+  throwing_errors([&] { impl_->check(request); });
+}
 std::vector<TokenEvent> Engine::step() { return impl_->step(); }
 bool Engine::cancel(RequestId id) { return impl_->cancel(id); }
 void Engine::drain() { impl_->drain(); }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <random>
 #include <unordered_map>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "model/kv_pool.h"
 #include "model/weights.h"
 #include "quire/engine.h"
+#include "quire/error.h"
 #include "scheduler/scheduler.h"
 
 namespace quire {
@@ -30,7 +32,7 @@ class Engine::Impl {
   std::vector<TokenEvent> step();
   bool cancel(RequestId id);
   void drain() { draining_ = true; }
-  bool has_work() const { return !records_.empty(); }
+  bool has_work() const { return !records_.empty() || !events_.empty(); }
   EngineStats stats() const;
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
@@ -46,12 +48,16 @@ class Engine::Impl {
   // Ids below can be sampled: logits may be padded beyond the vocabulary.
   int num_samplable() const { return std::min(tokenizer_.vocab_size(), model_.config.vocab_size); }
   SequenceSpec sequence_spec(const Request& request) const;
+  void refuse_within_step(const char* member) const;
+  void advance();
   void compute(const StepPlan& plan);
   void sample(const StepPlan& plan);
   SampleRow sample_row(const Sequence& sequence, const LogitRow& row);
   void take_result(const StepPlan& plan, std::size_t index);
-  void deliver(std::vector<TokenEvent>& events);
-  void end_all_with_error(std::vector<TokenEvent>& events);
+  void take_prompt_result(const ChoiceRef& ref, const Sequence& sequence, int position, const SampleResult& result);
+  void deliver();
+  void give_up(const Error& error);
+  void end_all_with_error();
 
   // In the order of construction: each may refer to those before.
   std::unique_ptr<Backend> backend_;
@@ -69,8 +75,11 @@ class Engine::Impl {
   RequestId next_request_id_ = 1;
   std::mt19937_64 seed_source_{std::random_device{}()};  // seeds of requests that bring none
   std::atomic<bool> draining_ = false;
+  bool in_step_ = false;
   std::atomic<bool> failed_ = false;
-  std::string failure_;
+  std::optional<Error> failure_;  // why; never changes once failed_ is set
+
+  std::vector<TokenEvent> events_;  // of the step under way; after a failed one they wait for the next
 
   // Of one step, kept to reuse their memory.
   HostBatch host_batch_;

@@ -1,7 +1,13 @@
 // Making an engine: options checked and completed, then every part built in order.
 #include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <string>
 
 #include "core/check.h"
+#include "core/math.h"
+#include "core/parallel.h"
 #include "engine/engine_impl.h"
 
 namespace quire {
@@ -35,18 +41,47 @@ DType kv_dtype(KvType type, DeviceKind device) {
 
 DType kv_dtype(const EngineOptions& options) { return kv_dtype(options.kv_type, options.device.kind); }
 
-// Blocks, the reserved block 0 included.
-std::int64_t choose_num_blocks(const EngineOptions& options, const ModelConfig& config, const Backend& backend) {
-  const std::int64_t block_bytes = KvPool::bytes_per_block(config, kv_dtype(options), options.block_size);
-  if (options.num_blocks > 0) return options.num_blocks;
-  std::int64_t bytes = options.kv_cache_bytes;
-  if (bytes == 0) {
-    const std::int64_t blocks =
-        1 + KvPool::blocks_for_sequence(config, options.block_size, options.max_context, options.max_batched_tokens);
-    const auto half_free = static_cast<std::int64_t>(backend.free_bytes() / 2);
-    bytes = std::min(std::max(blocks * block_bytes, kLeastKvBytes), half_free);
+std::int64_t checked_bytes(std::int64_t num_blocks, std::int64_t block_bytes, const char* source) {
+  const std::optional<std::int64_t> bytes = checked_mul(num_blocks, block_bytes);
+  if (!bytes) {
+    fail(ErrorCode::kInvalidArgument, "EngineOptions::{}: {} KV blocks of {} bytes are more than can be addressed", source,
+         num_blocks, block_bytes);
   }
-  return bytes / block_bytes;
+  return *bytes;
+}
+
+// What kv_cache_bytes 0 stands for.
+std::int64_t default_kv_bytes(const EngineOptions& options, const ModelConfig& config, const Backend& backend,
+                              std::int64_t block_bytes) {
+  const std::int64_t blocks =
+      1 + KvPool::blocks_for_sequence(config, options.block_size, options.max_context, options.max_batched_tokens);
+  const auto half_free = static_cast<std::int64_t>(backend.free_bytes() / 2);
+  return std::min(std::max(checked_bytes(blocks, block_bytes, "max_context"), kLeastKvBytes), half_free);
+}
+
+// Sets num_blocks and kv_cache_bytes, each from the other or from what there is. Blocks include the reserved block 0.
+void choose_pool_size(EngineOptions& options, const ModelConfig& config, const Backend& backend) {
+  const std::int64_t block_bytes = KvPool::bytes_per_block(config, kv_dtype(options), options.block_size);
+  const std::int64_t least = 1 + static_cast<std::int64_t>(kv_group_layouts(config).size());
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  if (options.num_blocks > 0) {
+    check_option("num_blocks", options.num_blocks, least, kMost);
+  } else {
+    const bool is_given = options.kv_cache_bytes > 0;
+    const std::int64_t bytes = is_given ? options.kv_cache_bytes : default_kv_bytes(options, config, backend, block_bytes);
+    const std::int64_t least_bytes = checked_bytes(least, block_bytes, "block_size");
+    if (bytes < least_bytes) {
+      fail(is_given ? ErrorCode::kInvalidArgument : ErrorCode::kOutOfMemory,
+           "EngineOptions::kv_cache_bytes is {}{}, less than the {} bytes that this model needs at least: {} blocks of {} bytes",
+           bytes, is_given ? "" : " (half of the free memory)", least_bytes, least, block_bytes);
+    }
+    options.num_blocks = bytes / block_bytes;
+    if (options.num_blocks > kMost) {
+      fail(ErrorCode::kInvalidArgument, "EngineOptions::kv_cache_bytes is {}, more than {} blocks of {} bytes", bytes, kMost,
+           block_bytes);
+    }
+  }
+  options.kv_cache_bytes = checked_bytes(options.num_blocks, block_bytes, "num_blocks");
 }
 
 EngineOptions complete(EngineOptions options, const ModelConfig& config, const Backend& backend) {
@@ -60,15 +95,8 @@ EngineOptions complete(EngineOptions options, const ModelConfig& config, const B
   check_option("kv_cache_bytes", options.kv_cache_bytes, 0, std::int64_t{1} << 60);
   check_option("num_blocks", options.num_blocks, 0, std::numeric_limits<std::int32_t>::max());
   if (options.max_context == 0) options.max_context = config.max_context;
-  options.num_blocks = choose_num_blocks(options, config, backend);
-  const auto groups = static_cast<std::int64_t>(kv_group_layouts(config).size());
-  const char* source = options.kv_cache_bytes > 0 ? "kv_cache_bytes" : "num_blocks";
-  if (options.num_blocks < groups + 1) {
-    fail(ErrorCode::kInvalidArgument, "EngineOptions::{} gives {} KV blocks; this model needs at least {}", source,
-         options.num_blocks, groups + 1);
-  }
-  check_option(source, options.num_blocks, 1, std::numeric_limits<std::int32_t>::max());
-  options.kv_cache_bytes = options.num_blocks * KvPool::bytes_per_block(config, kv_dtype(options), options.block_size);
+  if (options.num_threads == 0) options.num_threads = ThreadPool::default_num_threads();
+  choose_pool_size(options, config, backend);
   return options;
 }
 
@@ -126,6 +154,11 @@ Engine::Impl::Impl(const std::string& model_path, const EngineOptions& options, 
       pool_(*backend_, model_.config, kv_dtype(options_), options_.block_size, options_.num_blocks),
       decoder_(model_.config, model_.weights, *backend_, pool_, options_.max_batched_tokens, logit_rows(model_.config)),
       scheduler_(scheduler_options(options_), group_specs(pool_)),
-      uploader_(*backend_, model_.config.num_heads, pool_.layer(0), windows(pool_)) {}
+      uploader_(*backend_, model_.config.num_heads, pool_.layer(0), windows(pool_)) {
+  // For tests, as QUIRE_KV_POISON is: where blocks lie must not show in any answer.
+  if (const char* seed = std::getenv("QUIRE_KV_PERMUTE")) {
+    scheduler_.allocator_for_test().permute(static_cast<std::uint32_t>(std::strtoul(seed, nullptr, 10)));
+  }
+}
 
 }  // namespace quire

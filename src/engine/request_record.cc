@@ -24,20 +24,22 @@ RequestRecord::RequestRecord(RequestId id, Request request, const Tokenizer& tok
     : id_(id), request_(std::move(request)) {
   const SamplingParams& sampling = request_.sampling;
   if (sampling.ignore_eos) end_ids = {};
+  const TextStream text(tokenizer, sampling.stop, {.min_tokens = sampling.min_tokens});
   for (int i = 0; i < num_choices(sampling); ++i) {
     Choice choice{.sampler = std::make_unique<ChoiceSampler>(sampling, request_.prompt, end_ids, seed, i, num_samplable),
-                  .text = TextStream(tokenizer, sampling.stop, {.min_tokens = sampling.min_tokens}),
+                  .text = text.another(),
+                  .usage = {},
                   .result = {},
                   .error = {},
                   .held_back = {}};
     choices_.push_back(std::move(choice));
   }
-  if (sampling.prompt_logprobs) prompt_logprobs_.resize(request_.prompt.size() - 1);
+  if (sampling.prompt_logprobs) prompt_logprobs_.reserve(request_.prompt.size() - 1);
 }
 
-void RequestRecord::set_prompt_logprobs(int position, const SampleResult& result) {
-  if (prompt_logprobs_sent_) return;  // recomputed after a preemption, with the same bits
-  prompt_logprobs_[static_cast<std::size_t>(position - 1)] = to_logprobs(result, *request_.sampling.prompt_logprobs);
+void RequestRecord::add_prompt_logprobs(int position, const SampleResult& result) {
+  QUIRE_CHECK(!prompt_logprobs_sent_ && static_cast<std::size_t>(position) == prompt_logprobs_.size() + 1);
+  prompt_logprobs_.push_back(to_logprobs(result, *request_.sampling.prompt_logprobs));
 }
 
 bool RequestRecord::add(int choice_index, const SequenceEvent& event, std::vector<TokenEvent>& out) {
@@ -48,18 +50,21 @@ bool RequestRecord::add(int choice_index, const SequenceEvent& event, std::vecto
   if (event.token >= 0 && !ends_by_token) token_event.text = choice.text.push(event.token);
   const bool stopped = choice.text.stopped();
   if (stopped) token_event.finish_reason = FinishReason::kStop;
-  if (token_event.finish_reason != FinishReason::kNone) {
-    token_event.text += choice.text.finish();
-    choice.finished = true;
-    ++num_finished_;
-  }
-  const bool choose_best = request_.sampling.best_of > request_.sampling.n;
-  if (choose_best) {
+  const bool is_last = token_event.finish_reason != FinishReason::kNone;
+  if (is_last) token_event.text += choice.text.finish();
+  const Usage usage = token_event.usage;
+  if (chooses_best()) {
     choice.held_back.push_back(std::move(token_event));
-    if (finished()) release_best(out);
   } else {
     deliver(std::move(token_event), out);
   }
+  // The event is where it cannot be lost: nothing throws before the choice says so.
+  choice.usage = usage;
+  if (is_last) {
+    choice.finished = true;
+    ++num_finished_;
+  }
+  if (num_finished_ == static_cast<int>(choices_.size())) release(out);
   return stopped && event.finish_reason == FinishReason::kNone;
 }
 
@@ -69,9 +74,11 @@ void RequestRecord::fail(const std::string& message, std::vector<TokenEvent>& ou
     choices_[i].error = message;
     SequenceEvent event;
     event.finish_reason = FinishReason::kError;
-    event.completion_tokens = static_cast<int>(choices_[i].sampler->generated().size());
+    event.completion_tokens = choices_[i].usage.completion_tokens;
+    event.cached_tokens = choices_[i].usage.cached_tokens;
     add(static_cast<int>(i), event, out);
   }
+  if (!is_released_) release(out);
 }
 
 TokenEvent RequestRecord::make_event(int choice_index, const SequenceEvent& event) {
@@ -95,27 +102,34 @@ TokenEvent RequestRecord::make_event(int choice_index, const SequenceEvent& even
 
 // Prompt logprobs ride on the first event that leaves for choice 0.
 void RequestRecord::deliver(TokenEvent event, std::vector<TokenEvent>& out) {
-  const bool computed = event.token >= 0;
-  if (event.index == 0 && computed && !prompt_logprobs_sent_) {
-    event.prompt_logprobs = std::move(prompt_logprobs_);
-    prompt_logprobs_sent_ = true;
-  }
   out.push_back(std::move(event));
+  if (out.back().index != 0 || prompt_logprobs_sent_) return;
+  out.back().prompt_logprobs = std::move(prompt_logprobs_);
+  prompt_logprobs_sent_ = true;
+}
+
+// Every choice has ended.
+void RequestRecord::release(std::vector<TokenEvent>& out) {
+  if (chooses_best()) release_best(out);
+  is_released_ = true;
 }
 
 // The n choices with the highest mean logprob, best first, become choices 0 to n - 1; ties go to the lower choice. A choice that
-// failed ranks last.
+// failed ranks last. All of their events leave, or none.
 void RequestRecord::release_best(std::vector<TokenEvent>& out) {
   std::vector<std::size_t> order(choices_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto score = [&](std::size_t i) {
     const Choice& choice = choices_[i];
-    const FinishReason reason = choice.held_back.back().finish_reason;
-    const std::size_t length = choice.sampler->generated().size();
-    if (length == 0 || reason == FinishReason::kError) return -std::numeric_limits<double>::infinity();
-    return choice.sum_logprob / static_cast<double>(length);
+    const int length = choice.usage.completion_tokens;
+    const bool failed = choice.held_back.back().finish_reason == FinishReason::kError;
+    return length == 0 || failed ? -std::numeric_limits<double>::infinity() : choice.sum_logprob / length;
   };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return score(a) > score(b); });
+  order.resize(static_cast<std::size_t>(request_.sampling.n));
+  std::size_t num_events = out.size();
+  for (const std::size_t i : order) num_events += choices_[i].held_back.size();
+  out.reserve(num_events);
   for (int i = 0; i < request_.sampling.n; ++i) {
     for (TokenEvent& event : choices_[order[static_cast<std::size_t>(i)]].held_back) {
       event.index = i;

@@ -21,8 +21,9 @@ class RequestRecord {
     SequenceId sequence = 0;
     std::unique_ptr<ChoiceSampler> sampler;
     TextStream text;
-    double sum_logprob = 0.0;  // of the generated tokens
-    bool finished = false;
+    double sum_logprob = 0.0;           // of the generated tokens
+    bool finished = false;              // its last event has been made
+    Usage usage;                        // of its last event so far
     SampleResult result;                // of the step under way
     std::string error;                  // why sampling failed, for its last event
     std::vector<TokenEvent> held_back;  // with best_of > n, until all choices have ended
@@ -37,29 +38,34 @@ class RequestRecord {
   RequestId id() const { return id_; }
   const Request& request() const { return request_; }
   std::vector<Choice>& choices() { return choices_; }
-  bool finished() const { return num_finished_ == static_cast<int>(choices_.size()); }
+  bool finished() const { return is_released_; }  // every choice's last event has left
 
-  // The logprobs of prompt position `position` (1 and up), computed in any order and possibly again after a preemption.
-  void set_prompt_logprobs(int position, const SampleResult& result);
+  // The logprobs of prompt position `position`: 1, 2, and so on.
+  void add_prompt_logprobs(int position, const SampleResult& result);
 
   // One event of the scheduler; the token's logprobs are in the choice's `result`. Appends what the user sees to `out`. True: the
-  // text has reached a stop string, and the scheduler is to drop the sequence with no event of its own.
+  // text has reached a stop string, and the scheduler is to drop the sequence with no event of its own. After an exception only
+  // fail() may follow.
   bool add(int choice, const SequenceEvent& event, std::vector<TokenEvent>& out);
 
-  // Ends every choice that has not ended, with FinishReason::kError.
+  // Ends every choice that has not ended, with FinishReason::kError. May be called again after an exception: whatever came before
+  // it, each choice gets one last event.
   void fail(const std::string& message, std::vector<TokenEvent>& out);
 
  private:
   TokenEvent make_event(int choice, const SequenceEvent& event);
   void deliver(TokenEvent event, std::vector<TokenEvent>& out);
+  bool chooses_best() const { return request_.sampling.best_of > request_.sampling.n; }
+  void release(std::vector<TokenEvent>& out);
   void release_best(std::vector<TokenEvent>& out);
 
   RequestId id_;
   Request request_;
   std::vector<Choice> choices_;
-  std::vector<PositionLogprobs> prompt_logprobs_;  // [prompt - 1] if asked
+  std::vector<PositionLogprobs> prompt_logprobs_;  // of the positions so far, if asked; moves into an event
   bool prompt_logprobs_sent_ = false;
-  int num_finished_ = 0;
+  int num_finished_ = 0;  // choices
+  bool is_released_ = false;
 };
 
 }  // namespace quire

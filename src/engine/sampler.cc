@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/math.h"
+#include "text/utf8.h"
 
 namespace quire {
 namespace {
@@ -34,10 +35,12 @@ void check_size(const char* field, std::size_t size, std::size_t limit) {
 
 void check_stops(const std::vector<std::string>& stops) {
   check_size("stop", stops.size(), kMaxStops);
-  for (const std::string& stop : stops) {
-    if (stop.empty() || stop.size() > kMaxStopBytes) {
-      fail(ErrorCode::kInvalidArgument, "stop has an entry of {} bytes, outside [1, {}]", stop.size(), kMaxStopBytes);
+  for (std::size_t i = 0; i < stops.size(); ++i) {
+    const std::size_t size = stops[i].size();
+    if (size < 1 || size > kMaxStopBytes) {
+      fail(ErrorCode::kInvalidArgument, "stop[{}] has {} bytes, outside [1, {}]", i, size, kMaxStopBytes);
     }
+    if (!text::is_valid_utf8(stops[i])) fail(ErrorCode::kInvalidArgument, "stop[{}] is not valid UTF-8", i);
   }
 }
 

@@ -43,18 +43,19 @@ bool PageTable::grow(int num_tokens) {
   if (num_new > allocator_->num_available()) return false;
   const int num_old = num_blocks();
   for (int i = 0; i < num_new; ++i) {
-    const BlockId id = allocator_->allocate();
-    if (id == kNullBlock) {
+    blocks_.push_back(kNullBlock);  // the entry first: it may throw, and a block without an owner would be lost
+    blocks_.back() = allocator_->allocate();
+    if (blocks_.back() == kNullBlock) {
       truncate_blocks(num_old);
       return false;
     }
-    blocks_.push_back(id);
   }
   return true;
 }
 
 void PageTable::adopt(std::span<const BlockId> blocks) {
   QUIRE_CHECK(blocks_.empty());
+  blocks_.reserve(blocks.size());  // may throw, so before any reference is taken
   for (const BlockId id : blocks) {
     if (id != kNullBlock) {
       QUIRE_CHECK_MSG(allocator_->is_published(id), "block {} is adopted without content", id);
@@ -75,10 +76,11 @@ bool PageTable::can_share(int num_tokens) const {
 
 bool PageTable::share(const PageTable& source, int num_tokens, BlockId* copied_from) {
   QUIRE_CHECK(blocks_.empty() && window_ == source.window_ && source.can_share(num_tokens));
-  const BlockId fresh = allocator_->allocate();
-  if (fresh == kNullBlock) return false;
   const int block_size = allocator_->block_size();
   const int num_full = num_tokens / block_size;
+  blocks_.reserve(static_cast<std::size_t>(num_full) + 1);  // may throw, so before any reference is taken
+  const BlockId fresh = allocator_->allocate();
+  if (fresh == kNullBlock) return false;
   first_live_ = std::min(first_block_seen(num_tokens, window_, block_size), num_full);
   for (int i = 0; i < num_full; ++i) {
     const BlockId id = i < first_live_ ? kNullBlock : source.blocks_[static_cast<std::size_t>(i)];

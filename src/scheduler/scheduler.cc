@@ -37,6 +37,13 @@ void erase_in_order(std::vector<Sequence*>& sequences, const Sequence* sequence)
   sequences.erase(found);
 }
 
+// Room for `count` more elements, at the amortised cost of push_back.
+template <typename T>
+void reserve_more(std::vector<T>& values, std::size_t count) {
+  const std::size_t needed = values.size() + count;
+  if (needed > values.capacity()) values.reserve(std::max(needed, 2 * values.capacity()));
+}
+
 SequenceEvent event_of(const Sequence& sequence, TokenId token) {
   return {.id = sequence.id(),
           .token = token,
@@ -81,8 +88,7 @@ std::int64_t Scheduler::num_blocks_alone(int num_tokens) const {
   return count;
 }
 
-void Scheduler::check_submit(const SequenceSpec& spec) const {
-  const std::size_t num_prompt = spec.prompt.size();
+void Scheduler::check_submit(std::size_t num_prompt, int max_tokens, int num_choices) const {
   if (num_prompt == 0) fail(ErrorCode::kInvalidArgument, "prompt: 0 tokens, at least 1 is needed");
   if (num_prompt >= static_cast<std::size_t>(options_.max_context)) {
     fail(ErrorCode::kInvalidArgument, "prompt: {} tokens, but the context holds {} with at least one of the answer", num_prompt,
@@ -92,15 +98,15 @@ void Scheduler::check_submit(const SequenceSpec& spec) const {
     fail(ErrorCode::kInvalidArgument, "prompt: {} tokens, but the KV pool of {} blocks holds {}", num_prompt,
          options_.num_blocks - 1, max_pool_tokens_);
   }
-  if (spec.max_tokens < 1) fail(ErrorCode::kInvalidArgument, "max_tokens: {}, must be at least 1", spec.max_tokens);
-  if (spec.num_choices < 1) fail(ErrorCode::kInvalidArgument, "num_choices: {}, must be at least 1", spec.num_choices);
+  if (max_tokens < 1) fail(ErrorCode::kInvalidArgument, "max_tokens: {}, must be at least 1", max_tokens);
+  if (num_choices < 1) fail(ErrorCode::kInvalidArgument, "num_choices: {}, must be at least 1", num_choices);
 }
 
 SequenceId Scheduler::submit(SequenceSpec spec) {
-  check_submit(spec);
+  check_submit(spec.prompt.size(), spec.max_tokens, spec.num_choices);
   std::sort(spec.stop_token_ids.begin(), spec.stop_token_ids.end());
   if (spec.prompt_logprobs) spec.use_prefix_cache = false;
-  next_deadline_us_ = std::min(next_deadline_us_, spec.deadline_us.value_or(kNoDeadline));
+  const std::int64_t deadline_us = spec.deadline_us.value_or(kNoDeadline);
 
   const int num_prompt = static_cast<int>(spec.prompt.size());
   const int max_total = std::min(options_.max_context, max_pool_tokens_ + 1);
@@ -116,9 +122,11 @@ SequenceId Scheduler::submit(SequenceSpec spec) {
     made.emplace(origin.id, std::make_unique<Sequence>(origin, siblings, groups_, allocator_));
   }
   sequences_.reserve(sequences_.size() + made.size());
-  waiting_.reserve(waiting_.size() + made.size());
+  reserve_more(waiting_, made.size());
+  reserve_more(pending_events_, sequences_.size() + made.size());
   for (const auto& [id, sequence] : made) insert_in_order(waiting_, sequence.get());
   sequences_.merge(made);
+  next_deadline_us_ = std::min(next_deadline_us_, deadline_us);
   return std::exchange(next_id_, origin.id);
 }
 
@@ -127,13 +135,22 @@ bool Scheduler::finish(SequenceId id, FinishReason reason) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end() || found->second->finish_reason() != FinishReason::kNone) return false;
   Sequence& sequence = *found->second;
-  pending_events_.reserve(pending_events_.size() + 1);  // may throw, so before anything changes
   sequence.set_finished(reason);
   if (sequence.in_flight()) return true;  // its blocks are being written: commit() lets go of them
   erase_in_order(sequence.state() == SequenceState::kRunning ? running_ : waiting_, &sequence);
-  pending_events_.push_back(event_of(sequence, -1));
+  pending_events_.push_back(event_of(sequence, -1));  // submit() has reserved its place
   sequences_.erase(found);
   return true;
+}
+
+void Scheduler::abandon() {
+  plan_ = {};
+  plan_in_flight_ = false;
+  prefill_entries_.clear();
+  running_.clear();
+  waiting_.clear();
+  pending_events_.clear();
+  sequences_.clear();  // and with them their page tables, which release the blocks
 }
 
 void Scheduler::expire(std::int64_t now_us) {
@@ -251,12 +268,14 @@ void Scheduler::admit_waiting(int& budget) {
   waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(num_kept), waiting_.begin() + static_cast<std::ptrdiff_t>(next));
 }
 
-// The tokens that the sequence computes in this step, or 0 and no change: it does not fit.
+// The tokens that the sequence computes in this step, or 0 and no change: it does not fit. The look-up is not kept for the next
+// step, for any block published or forgotten changes it: it takes 3 us for 4,096 tokens, 0.1 ms for 131,072.
 int Scheduler::admit(Sequence& sequence, int budget) {
   const bool is_first = !sequence.was_admitted();
   const Sequence* source = sequence.fork_source();
   if (source != nullptr) return sequence.fork(*source, plan_.copies) ? 1 : 0;
 
+  if (allocator_.num_available() < num_groups()) return 0;  // the block of the last token is never a hit, in any group
   match_.num_tokens = 0;
   if (options_.prefix_cache && sequence.spec().use_prefix_cache) sequence.match_prefix(allocator_, match_);
   const int num_tokens = fitting_tokens(sequence, std::min(sequence.num_tokens() - match_.num_tokens, budget));

@@ -65,17 +65,24 @@ class Scheduler final {
   Scheduler(const SchedulerOptions& options, std::vector<KvGroupSpec> groups);
   ~Scheduler();
 
-  // Queues num_choices sequences and returns the first id; the others follow it without gap. max_tokens is clamped, so that
-  // prompt and answer fit the context, and one sequence alone fits the pool (then it ends with kLength). Throws
+  // Queues num_choices sequences, all or none, and returns the first id; the others follow it without gap. max_tokens is clamped,
+  // so that prompt and answer fit the context, and one sequence alone fits the pool (then it ends with kLength). Throws
   // Error(kInvalidArgument) naming the field: an empty prompt, one of max_context tokens or more, or one the pool cannot hold.
   SequenceId submit(SequenceSpec spec);
 
-  // Throws what submit() would throw, and changes nothing. Thread-safe: it reads what never changes.
-  void check_submit(const SequenceSpec& spec) const;
+  // Throws what submit() would throw for a spec of these sizes, and changes nothing. Thread-safe: it reads what never changes.
+  void check_submit(std::size_t num_prompt_tokens, int max_tokens, int num_choices) const;
+
+  // What the next submit() will return.
+  SequenceId next_id() const { return next_id_; }
 
   // Ends a sequence; its last event comes with the next commit(). Allowed between schedule() and commit() too: then its blocks
-  // stay until the commit, its result is dropped and nothing of it is published. False: unknown or finished.
+  // stay until the commit, its result is dropped and nothing of it is published. Allocates nothing. False: unknown or finished.
   bool finish(SequenceId id, FinishReason reason);
+
+  // Forgets every sequence at once, with no event, and takes back every block: for after an exception from schedule(), commit()
+  // or the step between them.
+  void abandon();
 
   // Decides the next step. The plan is valid until its commit, which must follow before the next schedule. It is empty only if no
   // sequence is left (or an allocation was made to fail); even then commit() delivers the events of finish() and of deadlines.
@@ -83,14 +90,14 @@ class Scheduler final {
 
   // The step is done. `sampled` has one token per entry with `samples`, in entry order; -1: sampling failed, the sequence ends
   // with kError. Appends to `events`: first the ends since the last commit, then the step's in entry order. To give a step up
-  // (a device error), finish() its sequences with kError, then commit with -1 everywhere.
+  // (a device error), finish() its sequences with kError, then commit with -1 everywhere; or abandon() all.
   void commit(const StepPlan& plan, std::span<const TokenId> sampled, std::vector<SequenceEvent>& events);
 
   // True while a sequence is unfinished, or an end is yet to be delivered.
   bool has_work() const { return !sequences_.empty() || !pending_events_.empty(); }
 
   const Sequence* find(SequenceId id) const;  // nullptr: unknown, or gone
-  SchedulerStats stats() const;               // O(blocks held)
+  SchedulerStats stats() const;               // O(running sequences)
   int num_groups() const { return static_cast<int>(groups_.size()); }
   const SchedulerOptions& options() const { return options_; }
   // Tokens that one sequence can have in the pool when it is alone. A sequence may be one token longer: its last has no slot.
@@ -114,7 +121,7 @@ class Scheduler final {
   void add_entry(Sequence& sequence, int num_tokens);
   void commit_entry(const ScheduledSequence& entry, TokenId token, std::vector<SequenceEvent>& events);
   std::int64_t num_blocks_alone(int num_tokens) const;
-  void check_sequence(const Sequence& sequence, std::vector<int>& num_owners) const;
+  void check_sequence(const Sequence& sequence, std::vector<int>& num_owners, std::int64_t& num_written) const;
 
   SchedulerOptions options_;
   std::vector<KvGroupSpec> groups_;
@@ -128,9 +135,9 @@ class Scheduler final {
   bool plan_in_flight_ = false;
   std::vector<ScheduledSequence> prefill_entries_;  // of the plan being made
   PrefixMatch match_;
-  std::vector<SequenceEvent> pending_events_;
-  std::int64_t next_deadline_us_;  // no deadline is earlier
-  SchedulerStats stats_;           // the counters; the rest is derived
+  std::vector<SequenceEvent> pending_events_;  // has room for one more of each sequence
+  std::int64_t next_deadline_us_;              // no deadline is earlier
+  SchedulerStats stats_;                       // the counters; the rest is derived
 };
 
 }  // namespace quire

@@ -18,17 +18,12 @@ SchedulerStats Scheduler::stats() const {
   stats.cached_blocks = allocator_.num_cached();
   stats.held_blocks = allocator_.num_held();
   stats.held_token_slots = stats.held_blocks * options_.block_size;
-  std::vector<bool> is_counted(static_cast<std::size_t>(allocator_.num_blocks()));
+  // Shared blocks are full, so slots without a token lie behind the computed tokens of one sequence each.
+  stats.written_token_slots = stats.held_token_slots;
   for (const Sequence* sequence : running_) {
     for (int g = 0; g < sequence->num_groups(); ++g) {
-      int first_position = 0;
-      for (const BlockId id : sequence->page_table(g).blocks()) {
-        const int num_written = std::clamp(sequence->num_computed_tokens() - first_position, 0, options_.block_size);
-        first_position += options_.block_size;
-        if (id == kNullBlock || is_counted[static_cast<std::size_t>(id)]) continue;
-        is_counted[static_cast<std::size_t>(id)] = true;
-        stats.written_token_slots += num_written;
-      }
+      const std::int64_t num_slots = std::int64_t{sequence->page_table(g).num_blocks()} * options_.block_size;
+      stats.written_token_slots -= num_slots - sequence->num_computed_tokens();
     }
   }
   return stats;
@@ -39,13 +34,14 @@ void Scheduler::check_invariants() const {
   QUIRE_CHECK(running_.size() + waiting_.size() == sequences_.size());
   QUIRE_CHECK(static_cast<int>(running_.size()) <= options_.max_running);
   std::vector<int> num_owners(static_cast<std::size_t>(allocator_.num_blocks()), 0);
+  std::int64_t num_written = 0;
   for (const auto* queue : {&running_, &waiting_}) {
     QUIRE_CHECK(std::is_sorted(queue->begin(), queue->end(), Sequence::runs_before));
     const SequenceState state = queue == &running_ ? SequenceState::kRunning : SequenceState::kWaiting;
     for (const Sequence* sequence : *queue) {
       QUIRE_CHECK_MSG(find(sequence->id()) == sequence, "sequence {} is queued and unknown", sequence->id());
       QUIRE_CHECK_MSG(sequence->state() == state, "sequence {} is in the wrong queue", sequence->id());
-      check_sequence(*sequence, num_owners);
+      check_sequence(*sequence, num_owners, num_written);
     }
   }
   for (BlockId id = 1; id < allocator_.num_blocks(); ++id) {
@@ -53,10 +49,12 @@ void Scheduler::check_invariants() const {
     QUIRE_CHECK_MSG(allocator_.num_owners(id) == expected, "block {} counts {} owners and has {}", id, allocator_.num_owners(id),
                     expected);
   }
+  QUIRE_CHECK_MSG(stats().written_token_slots == num_written, "{} slots are written, {} reported", num_written,
+                  stats().written_token_slots);
 }
 
-// Adds the sequence's references to `num_owners` [N].
-void Scheduler::check_sequence(const Sequence& sequence, std::vector<int>& num_owners) const {
+// Adds the sequence's references to `num_owners` [N], and the slots with a token of blocks not seen before to `num_written`.
+void Scheduler::check_sequence(const Sequence& sequence, std::vector<int>& num_owners, std::int64_t& num_written) const {
   const int block_size = options_.block_size;
   const int num_computed = sequence.num_computed_tokens();
   QUIRE_CHECK_MSG(num_computed < sequence.num_tokens(), "sequence {} has {} of {} tokens computed", sequence.id(), num_computed,
@@ -80,7 +78,8 @@ void Scheduler::check_sequence(const Sequence& sequence, std::vector<int>& num_o
       QUIRE_CHECK_MSG((id == kNullBlock) == (i < table.first_live_block()), "sequence {} entry {} holds {}", sequence.id(), i,
                       id);
       if (id == kNullBlock) continue;
-      ++num_owners[static_cast<std::size_t>(id)];
+      if (++num_owners[static_cast<std::size_t>(id)] == 1)
+        num_written += std::clamp(num_computed - i * block_size, 0, block_size);
       // Shared or findable blocks are full: nothing is ever written to them again.
       const bool is_full = (i + 1) * block_size <= num_computed;
       QUIRE_CHECK_MSG(is_full || (allocator_.num_owners(id) == 1 && !allocator_.is_published(id)),

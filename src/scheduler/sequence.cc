@@ -158,10 +158,10 @@ const Sequence* Sequence::fork_source() const {
 
 bool Sequence::waits_for_sibling() const {
   if (siblings_->members.size() == 1 || num_generated_tokens() > 0 || wants_prompt_logprobs()) return false;
-  const bool is_computed_now = std::any_of(siblings_->members.begin(), siblings_->members.end(), [&](const Sequence* sibling) {
+  if (fork_source() != nullptr) return false;  // first, for with many choices it is soon found
+  return std::any_of(siblings_->members.begin(), siblings_->members.end(), [&](const Sequence* sibling) {
     return sibling->state_ == SequenceState::kRunning && sibling->num_computed_ < num_prompt_tokens();
   });
-  return is_computed_now && fork_source() == nullptr;
 }
 
 void Sequence::preempt() {
@@ -173,6 +173,7 @@ void Sequence::preempt() {
 void Sequence::advance(int num_tokens, bool publish) {
   num_computed_ += num_tokens;
   QUIRE_CHECK(num_computed_ <= this->num_tokens());
+  num_scored_ = std::max(num_scored_, num_computed_);
   for (Group& group : groups_) {
     if (publish) {
       const auto computed = tokens().first(static_cast<std::size_t>(num_computed_));

@@ -79,6 +79,7 @@ class Sequence {
   int cached_tokens() const { return cached_tokens_ < 0 ? 0 : cached_tokens_; }  // at the first admission
   bool was_admitted() const { return cached_tokens_ >= 0; }
   bool wants_prompt_logprobs() const { return spec().prompt_logprobs && choice_ == 0; }
+  int num_scored_tokens() const { return num_scored_; }  // their rows have been computed once, if recomputed since or not
   FinishReason finish_reason() const { return finish_reason_; }
   SequenceState state() const { return state_; }
   int num_groups() const { return static_cast<int>(groups_.size()); }
@@ -140,6 +141,7 @@ class Sequence {
   int choice_;
   int max_total_tokens_;
   int num_computed_ = 0;
+  int num_scored_ = 0;      // the most that num_computed_ has been
   int cached_tokens_ = -1;  // -1: not admitted yet
   SequenceState state_ = SequenceState::kWaiting;
   FinishReason finish_reason_ = FinishReason::kNone;

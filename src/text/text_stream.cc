@@ -1,7 +1,8 @@
 // TextStream: tokens to text that may leave. A stop string is found where it is completed: the first to be complete stops
 // the stream; of those complete at the same character, the longest counts, so the text is cut before its first character.
 // Matching runs on valid UTF-8, control tokens' text left out, by one automaton (Aho and Corasick 1975): its depth is the
-// length of the longest end of the text that could become a stop string, which is what has to be held back.
+// length of the longest end of the text that could become a stop string, which is what has to be held back. The automaton is
+// immutable; streams with the same stop strings share one, and each has its place in it.
 #include <algorithm>
 
 #include "core/check.h"
@@ -18,20 +19,19 @@ class StopAutomaton {
     link();
   }
 
-  // Moves over one byte.
-  void step(unsigned char byte) {
+  // The node that `byte` leads to from `node`. 0 is the start.
+  std::uint32_t step(std::uint32_t node, unsigned char byte) const {
     for (;;) {
-      if (const std::uint32_t* next = children_.find(edge(state_, byte))) {
-        state_ = *next;
-        return;
-      }
-      if (state_ == 0) return;
-      state_ = nodes_[state_].fallback;
+      if (const std::uint32_t* next = children_.find(edge(node, byte))) return *next;
+      if (node == 0) return 0;
+      node = nodes_[node].fallback;
     }
   }
 
-  std::size_t held() const { return nodes_[state_].depth; }       // bytes that may become a stop string
-  std::size_t matched() const { return nodes_[state_].longest; }  // length of the stop string that ends here; 0: none
+  std::size_t held(std::uint32_t node) const { return nodes_[node].depth; }  // bytes that may become a stop string
+  std::size_t matched(std::uint32_t node) const {
+    return nodes_[node].longest;
+  }  // length of the stop string that ends here, or 0
 
  private:
   struct Node {
@@ -62,48 +62,46 @@ class StopAutomaton {
     std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return nodes_[a].depth < nodes_[b].depth; });
     for (const std::uint32_t i : order) {
       Node& node = nodes_[i];
-      if (node.depth > 1) {
-        state_ = nodes_[node.parent].fallback;
-        step(node.byte);
-        node.fallback = state_;
-      }
+      if (node.depth > 1) node.fallback = step(nodes_[node.parent].fallback, node.byte);
       if (node.longest == 0) node.longest = nodes_[node.fallback].longest;
     }
-    state_ = 0;
   }
 
   std::vector<Node> nodes_ = std::vector<Node>(1);
   text::FlatTable<std::uint32_t> children_;
-  std::uint32_t state_ = 0;
 };
 
 }  // namespace
 
 struct TextStream::State {
-  State(Tokenizer t, const std::vector<std::string>& stops, TextStreamOptions options)
+  State(Tokenizer t, std::shared_ptr<const StopAutomaton> stops, TextStreamOptions o)
       : tokenizer(std::move(t)),
+        options(o),
         assembler(tokenizer.impl().parts(), options.at_text_start),
-        automaton(stops),
+        automaton(std::move(stops)),
         unstoppable_tokens(options.min_tokens) {}
 
   // Moves `held` over the automaton from `unseen` on, and takes from it what may leave.
   std::string release(std::size_t unseen) {
     for (std::size_t i = unseen; i < held.size(); ++i) {
-      automaton.step(static_cast<unsigned char>(held[i]));
-      if (automaton.matched() == 0) continue;
+      node = automaton->step(node, static_cast<unsigned char>(held[i]));
+      const std::size_t matched = automaton->matched(node);
+      if (matched == 0) continue;
       stopped = true;
-      std::string out = held.substr(0, i + 1 - automaton.matched());
+      std::string out = held.substr(0, i + 1 - matched);
       held.clear();
       return out;
     }
-    std::string out = held.substr(0, held.size() - automaton.held());
+    std::string out = held.substr(0, held.size() - automaton->held(node));
     held.erase(0, out.size());
     return out;
   }
 
   Tokenizer tokenizer;
+  TextStreamOptions options;
   text::TextAssembler assembler;
-  StopAutomaton automaton;
+  std::shared_ptr<const StopAutomaton> automaton;
+  std::uint32_t node = 0;  // of the automaton
   int unstoppable_tokens;  // still to come
   std::string held;        // valid UTF-8 that may become a stop string
   bool stopped = false;
@@ -114,7 +112,13 @@ TextStream::TextStream(Tokenizer tokenizer, std::vector<std::string> stop, TextS
     if (stop[i].empty()) fail(ErrorCode::kInvalidArgument, "stop[{}] is empty", i);
     if (!text::is_valid_utf8(stop[i])) fail(ErrorCode::kInvalidArgument, "stop[{}] is not valid UTF-8", i);
   }
-  state_ = std::make_unique<State>(std::move(tokenizer), stop, options);
+  state_ = std::make_unique<State>(std::move(tokenizer), std::make_shared<const StopAutomaton>(stop), options);
+}
+
+TextStream::TextStream(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+TextStream TextStream::another() const {
+  return TextStream(std::make_unique<State>(state_->tokenizer, state_->automaton, state_->options));
 }
 
 TextStream::~TextStream() = default;

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -15,6 +17,8 @@
 
 namespace quire::test {
 namespace {
+
+using ::testing::HasSubstr;
 
 class AsyncEngineTest : public ::testing::Test {
  protected:
@@ -33,6 +37,27 @@ class AsyncEngineTest : public ::testing::Test {
     r.sampling.max_tokens = max_tokens;
     r.sampling.ignore_eos = true;
     return r;
+  }
+
+  // Takes a quarter of a second at least.
+  static Request slow_request() {
+    Request r = request(1, 250);
+    r.sampling.token_mask = [](std::span<const TokenId>, std::span<std::uint32_t>) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    return r;
+  }
+
+  template <typename F>
+  static std::string error_of(ErrorCode code, F body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << error.what();
+      return error.what();
+    }
+    ADD_FAILURE() << "no Error thrown";
+    return {};
   }
 
   std::filesystem::path path_;
@@ -96,9 +121,54 @@ TEST_F(AsyncEngineTest, ErrorsOfSubmitAreThrownToTheCaller) {
   AsyncEngine async(engine());
   Request bad = request(1);
   bad.sampling.top_p = 7.0f;
-  EXPECT_THROW(async.submit(bad, nullptr), Error);
+  const EventCallback ignore = [](const TokenEvent&) {};
+  EXPECT_THAT(error_of(ErrorCode::kInvalidArgument, [&] { async.submit(bad, ignore); }), HasSubstr("top_p"));
+  EXPECT_THAT(error_of(ErrorCode::kInvalidArgument, [&] { async.submit(request(1), nullptr); }), HasSubstr("callback"));
   async.drain();
-  EXPECT_THROW(async.submit(request(1), nullptr), Error);
+  EXPECT_THAT(error_of(ErrorCode::kUnavailable, [&] { async.submit(request(1), ignore); }), HasSubstr("draining"));
+}
+
+TEST_F(AsyncEngineTest, ConstructorRefusesByName) {
+  EXPECT_THAT(error_of(ErrorCode::kInvalidArgument, [&] { AsyncEngine async(engine(), {.max_queued = 0}); }),
+              HasSubstr("max_queued"));
+  Engine busy = engine();
+  busy.submit(request(1));
+  EXPECT_THAT(error_of(ErrorCode::kInvalidArgument, [&] { AsyncEngine async(std::move(busy)); }), HasSubstr("open requests"));
+}
+
+TEST_F(AsyncEngineTest, ATimeoutCountsFromSubmit) {
+  AsyncEngine async(engine());
+  std::atomic<bool> is_blocked{false};
+  async.submit(request(1, 1), [&](const TokenEvent&) {
+    is_blocked = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  });
+  while (!is_blocked) std::this_thread::yield();
+  Request late = request(2, 1);
+  late.timeout_us = 20'000;  // over before the engine's thread looks
+  Listener listener;
+  async.submit(late, listener.callback());
+  EXPECT_EQ(listener.wait(), FinishReason::kDeadline);
+  EXPECT_TRUE(listener.tokens().empty());
+}
+
+// Three requests end in one step; when the callback of the last comes, those before are gone.
+TEST_F(AsyncEngineTest, CallbackIsDestroyedBeforeItsRequestHasLeft) {
+  AsyncEngine async(engine());
+  std::atomic<bool> is_blocked{false}, is_ready{false};
+  async.submit(request(1, 1), [&](const TokenEvent&) {
+    is_blocked = true;
+    while (!is_ready) std::this_thread::yield();
+  });
+  while (!is_blocked) std::this_thread::yield();
+  const auto held = std::make_shared<int>(0);
+  long num_owners = 0;
+  async.submit(request(2, 1), [held](const TokenEvent&) {});
+  async.submit(request(3, 1), [held](const TokenEvent&) { throw std::runtime_error("user code"); });
+  async.submit(request(4, 1), [&](const TokenEvent&) { num_owners = held.use_count(); });
+  is_ready = true;
+  async.drain_and_wait();
+  EXPECT_EQ(num_owners, 1);
 }
 
 TEST_F(AsyncEngineTest, BackPressureRefusesAndRecovers) {
@@ -111,7 +181,7 @@ TEST_F(AsyncEngineTest, BackPressureRefusesAndRecovers) {
     ADD_FAILURE() << "a third request was accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("max_queued"));
+    EXPECT_THAT(error.what(), HasSubstr("max_queued"));
   }
   a.wait(), b.wait();
   for (int i = 0; i < 1000; ++i) {  // the callback runs a moment before the place is free
@@ -128,7 +198,7 @@ TEST_F(AsyncEngineTest, BackPressureRefusesAndRecovers) {
 TEST_F(AsyncEngineTest, CancelReturnsAfterTheRequestHasLeft) {
   AsyncEngine async(engine());
   Listener cancelled, other;
-  const RequestId id = async.submit(request(1, 400), cancelled.callback());
+  const RequestId id = async.submit(slow_request(), cancelled.callback());
   async.submit(request(2, 50), other.callback());
   EXPECT_TRUE(async.cancel(id));
   EXPECT_EQ(cancelled.wait(), FinishReason::kCancelled);
@@ -174,7 +244,7 @@ TEST_F(AsyncEngineTest, DestructorCancelsWhatIsOpen) {
   Listener listener;
   {
     AsyncEngine async(engine());
-    async.submit(request(1, 480), listener.callback());
+    async.submit(slow_request(), listener.callback());
   }
   EXPECT_EQ(listener.wait(), FinishReason::kCancelled);
 }

@@ -149,5 +149,26 @@ TEST(PeerBugs, B109_PromptLogprobsListEveryPromptRowColdAndWarm) {
   }
 }
 
+// A preempted prompt is computed again, and its rows are not asked again.
+TEST(BatchBuilder, APreemptionDoesNotRepeatPromptRows) {
+  Scheduler scheduler({.block_size = 4, .num_blocks = 8, .max_batched_tokens = 6, .max_context = 50}, {{0}});
+  HostBatch batch;
+  scheduler.submit({.prompt = counting(9, 10), .max_tokens = 12});
+  const SequenceId scored = scheduler.submit({.prompt = counting(9, 30), .max_tokens = 12, .prompt_logprobs = true});
+  std::vector<int> targets;
+  while (scheduler.has_work()) {
+    const StepPlan& plan = scheduler.schedule(0);
+    build_batch(plan, batch);
+    for (const LogitRow& row : batch.logits) {
+      if (row.samples) continue;
+      EXPECT_EQ(plan.entries[static_cast<std::size_t>(row.entry)].sequence->id(), scored);
+      targets.push_back(row.target_position);
+    }
+    commit(scheduler, plan, 5);
+  }
+  EXPECT_GT(scheduler.stats().num_preemptions, 0);
+  EXPECT_EQ(targets, counting(8, 1));
+}
+
 }  // namespace
 }  // namespace quire

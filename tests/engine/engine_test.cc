@@ -17,6 +17,7 @@
 namespace quire::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -430,6 +431,37 @@ TEST_F(EngineTest, BadOptionsAreRefusedByName) {
   EngineOptions cuda = small();
   cuda.device = {DeviceKind::kCuda, 0};
   error_of(ErrorCode::kUnsupported, [&] { Engine engine(path_, cuda); });
+}
+
+TEST_F(EngineTest, OptionsTellWhatWasChosen) {
+  EngineOptions options;
+  options.kv_cache_bytes = 1 << 20;
+  const Engine by_bytes(path_, options);
+  EXPECT_GT(by_bytes.options().num_threads, 0);
+  EXPECT_EQ(by_bytes.options().max_context, 256);
+  EXPECT_LE(by_bytes.options().kv_cache_bytes, 1 << 20);
+  EXPECT_EQ(by_bytes.options().kv_cache_bytes, by_bytes.stats().kv_bytes);
+  EXPECT_EQ(by_bytes.options().num_blocks, by_bytes.stats().total_blocks + 1);
+  options.num_blocks = 20;  // goes before kv_cache_bytes
+  options.num_threads = 1;
+  const Engine by_blocks(path_, options);
+  EXPECT_EQ(by_blocks.options().num_blocks, 20);
+  EXPECT_EQ(by_blocks.stats().total_blocks, 19);
+  EXPECT_EQ(by_blocks.options().kv_cache_bytes, by_blocks.stats().kv_bytes);
+  EXPECT_EQ(by_blocks.options().num_threads, 1);
+}
+
+TEST_F(EngineTest, ErrorsOfKvCacheBytesSpeakOfBytes) {
+  EngineOptions options = small();
+  options.num_blocks = 0;
+  options.kv_cache_bytes = 1000;
+  EXPECT_THAT(error_of(ErrorCode::kInvalidArgument, [&] { Engine engine(path_, options); }),
+              AllOf(HasSubstr("kv_cache_bytes is 1000, less than"), HasSubstr("bytes that this model needs")));
+  options.kv_cache_bytes = std::int64_t{1} << 60;
+  EXPECT_THAT(error_of(ErrorCode::kInvalidArgument, [&] { Engine engine(path_, options); }), HasSubstr("kv_cache_bytes"));
+  options.num_blocks = std::numeric_limits<std::int32_t>::max();  // more than the machine has, and an Error
+  options.block_size = 256;
+  EXPECT_THAT(error_of(ErrorCode::kOutOfMemory, [&] { Engine engine(path_, options); }), HasSubstr("bytes"));
 }
 
 TEST_F(EngineTest, KvTypesServeAlike) {

@@ -72,8 +72,8 @@ void wrong_softcap(const SoftcapArgs& args, ThreadPool& pool) {
   portable_kernels().softcap(args, pool);
   flip(first_element(args.logits));
 }
-void wrong_sample(const SampleArgs& args, ThreadPool& pool) {
-  portable_kernels().sample(args, pool);
+void wrong_sample(const SampleArgs& args, ThreadPool& pool, void* scratch) {
+  portable_kernels().sample(args, pool, scratch);
   args.results[0].token ^= 1;
 }
 

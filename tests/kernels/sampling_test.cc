@@ -21,7 +21,9 @@ std::vector<SampleResult> sample_rows(const cpu::KernelTable& kernels, std::vect
   ThreadPool pool(threads);
   const TensorView view(flat.data(), DType::kF32,
                         {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(logits[0].size())});
-  kernels.sample({view, rows.data(), results.data()}, pool);
+  // Doubles, for the alignment; full of NaN, for what another row left there must not show.
+  std::vector<double> scratch(cpu::sample_scratch_bytes(view.dim(1), threads) / sizeof(double), NAN);
+  kernels.sample({view, rows.data(), results.data()}, pool, scratch.data());
   EXPECT_TRUE(same_bits(flat, before)) << "the logits were changed";
   return results;
 }

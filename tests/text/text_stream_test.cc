@@ -103,6 +103,24 @@ TEST(PeerBugs, B125_CharactersSplitAcrossTokens) {
   }
 }
 
+// In the middle of a stop string, of a character, after the stop: another stream begins afresh, and neither feels the other.
+TEST(TextStream, AnotherStartsAtTheBeginning) {
+  TextStream first(tokenizer(), {"ABC", "x"}, {.at_text_start = true, .min_tokens = 1});
+  const std::vector<TokenId> x = tokens({"x"}), ab = tokens({"A", "B"}), c = tokens({"C"});
+  EXPECT_EQ(first.push(x[0]), "x");  // before min_tokens
+  EXPECT_EQ(first.push(ab[0]), "");
+  TextStream second = first.another();
+  EXPECT_EQ(second.push(x[0]), "x");
+  EXPECT_EQ(second.push(c[0]), "C");
+  EXPECT_EQ(first.push(ab[1]), "");
+  EXPECT_EQ(first.push(c[0]), "");
+  EXPECT_TRUE(first.stopped());
+  EXPECT_FALSE(second.stopped());
+  EXPECT_EQ(second.push(ab[0]), "");
+  EXPECT_EQ(second.finish(), "A");
+  EXPECT_FALSE(first.another().stopped());
+}
+
 TEST(TextStream, LongestOfTheStopsThatEndTogether) {
   const auto result = stream(tokenizer(), {'x', 'a', 'b', 'c'}, {"bc", "abc", "c"});
   EXPECT_EQ(result.text, "x");

@@ -111,7 +111,7 @@ void CpuBackend::softcap(const SoftcapArgs& args) {
 
 void CpuBackend::sample(const SampleArgs& args) {
   check_args(args);
-  kernels_.sample(args, pool_);
+  kernels_.sample(args, pool_, scratch(cpu::sample_scratch_bytes(args.logits.dim(1), pool_.num_threads())));
 }
 
 void CpuBackend::copy_blocks(const CopyBlocksArgs& args) {

@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "core/math.h"
+#include "core/utf8.h"
 #include "model/byte_cursor.h"
-#include "model/utf8.h"
 
 namespace quire {
 namespace {
@@ -94,7 +94,7 @@ void read_values(ByteCursor& cursor, std::uint64_t count, GgufParts& parts) {
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::string_view key = cursor.read_string(kMaxKeyBytes, "a metadata key");
     if (key.empty()) fail(ErrorCode::kInvalidFile, "{}: metadata key {} is empty", cursor.file(), i);
-    if (!is_utf8(key)) fail(ErrorCode::kInvalidFile, "{}: metadata key {} is not UTF-8", cursor.file(), i);
+    if (!is_valid_utf8(key)) fail(ErrorCode::kInvalidFile, "{}: metadata key {} is not UTF-8", cursor.file(), i);
     const GgufValue value = read_value(cursor, key);
     if (!parts.values.emplace(key, value).second) {
       fail(ErrorCode::kInvalidFile, "{}: metadata '{}' occurs twice", cursor.file(), key);
@@ -225,7 +225,7 @@ void read_tensors(ByteCursor& cursor, std::uint64_t count, GgufParts& parts) {
   parts.tensors.resize(count);
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::string_view name = cursor.read_string(kMaxTensorNameBytes, "a tensor name");
-    if (name.empty() || !is_utf8(name)) {
+    if (name.empty() || !is_valid_utf8(name)) {
       fail(ErrorCode::kInvalidFile, "{}: the name of tensor {} is {}", cursor.file(), i, name.empty() ? "empty" : "not UTF-8");
     }
     const std::int64_t num_bytes = read_tensor(cursor, name, parts.tensors[i], extents[i].offset);

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/check.h"
-#include "text/utf8.h"
+#include "core/utf8.h"
 
 namespace quire::text {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "core/utf8.h"
 #include "quire/error.h"
 #include "quire/tokenizer.h"
-#include "text/utf8.h"
 
 namespace {
 
@@ -26,11 +26,11 @@ void use(const quire::Tokenizer& tokenizer, std::string_view text) {
     std::string streamed;
     for (const quire::TokenId id : ids) {
       const std::string piece = stream.push(id);
-      require(quire::text::is_valid_utf8(piece));
+      require(quire::is_valid_utf8(piece));
       streamed += piece;
     }
     require(streamed + stream.finish() == whole);
-    require(quire::text::is_valid_utf8(whole));
+    require(quire::is_valid_utf8(whole));
   }
 }
 

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "core/utf8.h"
 #include "tests/text/expect_error.h"
 #include "text/character_class.h"
-#include "text/utf8.h"
 
 namespace quire::text {
 namespace {

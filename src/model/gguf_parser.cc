@@ -21,6 +21,7 @@ constexpr std::uint64_t kMaxKeyBytes = 65'535;
 constexpr std::uint64_t kMaxTensorNameBytes = 63;
 constexpr std::uint32_t kMaxAlignment = 65'536;
 constexpr std::uint32_t kDefaultAlignment = 32;
+constexpr std::size_t kHeaderBytes = 24;  // magic, version, both counts
 // The smallest possible records: an empty key and a one-byte value; an empty name and one dimension.
 constexpr std::size_t kMinValueBytes = 13;
 constexpr std::size_t kMinTensorBytes = 24;
@@ -251,6 +252,7 @@ std::string_view to_string(GgufType type) {
 
 GgufParts parse_gguf(std::span<const std::byte> bytes, std::string_view file) {
   ByteCursor cursor(bytes, file);
+  if (bytes.size() < kHeaderBytes) fail(ErrorCode::kInvalidFile, "{}: {} bytes are too few for a GGUF file", file, bytes.size());
   const auto magic = cursor.take(4, "the magic");
   if (std::memcmp(magic.data(), "GGUF", 4) != 0) fail(ErrorCode::kInvalidFile, "{}: not a GGUF file", file);
   const auto version = cursor.read<std::uint32_t>("the version");

@@ -177,7 +177,7 @@ void run(const ChatOptions& options) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   ChatOptions options;
   CLI::App app("Talk to a model. Reads lines from standard input until its end.");
   const auto is_text = [](const std::string& text) { return std::string(is_blank(text) ? "the question is empty" : ""); };
@@ -191,11 +191,9 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  try {
-    run(options);
-  } catch (const std::exception& error) {
-    std::fflush(stdout);
-    std::cerr << "chat: " << error.what() << "\n";
-    return 1;
-  }
+  run(options);
+} catch (const std::exception& error) {
+  std::fflush(stdout);
+  std::cerr << "chat: " << error.what() << "\n";
+  return 1;
 }

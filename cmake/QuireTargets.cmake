@@ -17,6 +17,8 @@ set(QUIRE_WARNING_FLAGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-co
 if(QUIRE_WARNINGS_AS_ERRORS)
   list(APPEND QUIRE_WARNING_FLAGS -Werror)
 endif()
+# Messages name a file by its path in the sources, not by where they were built.
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>")
 if(QUIRE_SANITIZE)
   add_compile_options(-fsanitize=${QUIRE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${QUIRE_SANITIZE})

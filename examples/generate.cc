@@ -7,8 +7,9 @@
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::cerr << "usage: generate MODEL PROMPT\n";
-    return 2;
+    const bool wants_help = argc == 2 && std::string(argv[1]) == "--help";
+    (wants_help ? std::cout : std::cerr) << "usage: generate MODEL PROMPT\n";
+    return wants_help ? 0 : 2;
   }
   try {
     // Loads a GGUF file, or a folder with safetensors, and takes memory for the KV cache.

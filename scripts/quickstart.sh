@@ -4,6 +4,14 @@
 # A second run repeats only the question. Nothing outside this folder changes, save for the Debian packages.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if [[ "${1:-}" == --help || "${1:-}" == -h ]]; then
+  sed -n '2,/^set/ { /^set/d; s/^# \{0,1\}//; p }' scripts/quickstart.sh
+  exit 0
+fi
+if (($# > 1)) || [[ "${1:-}" == -* ]]; then
+  echo 'usage: scripts/quickstart.sh ["question"]' >&2
+  exit 2
+fi
 question="${1:-What is the capital of France?}"
 
 # Runs a command quietly and shows its output only if it fails.
@@ -24,7 +32,9 @@ model="$(scripts/fetch_model.sh smollm2 | tail -n 1)"
 echo "[3/4] Build: the library and examples/chat, Release (a few minutes the first time)"
 quietly cmake --preset release
 quietly cmake --build --preset release --target chat generate
-echo "[4/4] Question: $question"
+shown="${question//$'\n'/ }"
+((${#shown} <= 80)) || shown="${shown:0:77}..."
+echo "[4/4] Question: $shown"
 echo
 # A system prompt of our own: with the one that its template puts in, "The" and "L" are so close for the first token of this answer that the
 # rounding of activations decides (docs/quality.md).

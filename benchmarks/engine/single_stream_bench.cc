@@ -5,7 +5,6 @@
 #include <quire/engine.h>
 #include <quire/error.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <boost/json.hpp>
 #include <chrono>
@@ -14,6 +13,8 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "examples/command_line.h"
 
 namespace {
 
@@ -118,7 +119,7 @@ int main(int argc, char** argv) {
   app.add_option("--output-tokens", bench.output_tokens, "tokens generated")->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--repeats", bench.repeats, "runs of each length")->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--threads", bench.threads, "CPU threads; 0: all cores");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
   try {
     run(bench);
   } catch (const std::exception& error) {

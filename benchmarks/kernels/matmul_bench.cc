@@ -3,13 +3,15 @@
 // matmul_bench [--isa avx2] [--threads 2] [--type Q4_1] [--rows 1,8,512] [--shape 576x1536] [--megabytes 96] [--seconds 0.5]
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
+#include <cinttypes>
+#include <cstdio>
 #include <new>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "examples/command_line.h"
 #include "kernels/cpu/kernels.h"
 
 namespace quire {
@@ -68,17 +70,26 @@ void measure(const cpu::KernelTable& kernels, ThreadPool& pool, const Options& o
              2e-9 * static_cast<double>(inner * outer * rows) / each);
 }
 
+// "576x1536" as {576, 1536}; empty text of an error, as CLI11 wants it, or what is wrong.
+std::string parse_shape(const std::string& text, std::int64_t& inner, std::int64_t& outer) {
+  int end = 0;
+  const bool fits = std::sscanf(text.c_str(), "%9" SCNd64 "x%9" SCNd64 "%n", &inner, &outer, &end) == 2;
+  return fits && static_cast<std::size_t>(end) == text.size() && inner > 0 && outer > 0 ? "" : "'" + text + "' is not KxM";
+}
+
 int run(int argc, char** argv) {
   Options options;
   CLI::App app("Matrix products of the CPU kernels");
+  std::int64_t inner = 0, outer = 0;
+  const auto is_shape = [&](const std::string& text) { return parse_shape(text, inner, outer); };
   app.add_option("--isa", options.isa, "portable or avx2");
-  app.add_option("--threads", options.threads, "0: all cores");
+  app.add_option("--threads", options.threads, "0: all cores")->check(CLI::NonNegativeNumber);
   app.add_option("--type", options.type, "a weight type, or all");
-  app.add_option("--rows", options.rows, "rows of activations")->delimiter(',');
-  app.add_option("--shape", options.shapes, "KxM")->delimiter(',');
-  app.add_option("--megabytes", options.megabytes, "size of the buffer of weights");
+  app.add_option("--rows", options.rows, "rows of activations")->delimiter(',')->check(CLI::PositiveNumber);
+  app.add_option("--shape", options.shapes, "KxM")->delimiter(',')->check(is_shape);
+  app.add_option("--megabytes", options.megabytes, "size of the buffer of weights")->check(CLI::PositiveNumber);
   app.add_option("--seconds", options.seconds, "for each line");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
   const cpu::KernelTable* kernels = cpu::find_kernels(options.isa);
   if (kernels == nullptr) {
     fmt::print(stderr, "this machine has no {} kernels\n", options.isa);
@@ -89,10 +100,8 @@ int run(int argc, char** argv) {
   for (const DType type : kTypes) {
     if (options.type != "all" && options.type != to_string(type)) continue;
     for (const std::string& shape : options.shapes) {
-      const std::size_t x = shape.find('x');
-      for (const std::int64_t rows : options.rows) {
-        measure(*kernels, pool, options, type, std::stoll(shape.substr(0, x)), std::stoll(shape.substr(x + 1)), rows);
-      }
+      parse_shape(shape, inner, outer);
+      for (const std::int64_t rows : options.rows) measure(*kernels, pool, options, type, inner, outer, rows);
     }
   }
   return 0;

@@ -5,7 +5,6 @@
 #include <quire/engine.h>
 #include <quire/error.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
@@ -15,6 +14,8 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "examples/command_line.h"
 
 namespace {
 
@@ -191,7 +192,7 @@ int main(int argc, char** argv) {
   app.add_option("--golden", golden, "golden file, one JSON object a line")->required();
   app.add_option("--threads", threads, "CPU threads; 0: all cores");
   app.add_option("--margin", clear_margin, "greedy tokens ahead by less (natural log) may differ")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
   try {
     run(model, golden, threads, clear_margin);
   } catch (const std::exception& error) {

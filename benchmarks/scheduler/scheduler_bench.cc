@@ -2,17 +2,17 @@
 // Contexts are uniform between 128 and 2,048 tokens (68 pages of 16 on average); the prefix cache is on, so filled blocks are
 // hashed and published on the way. Prints microseconds per step, and one JSON line last.
 //
-//   scheduler_bench [steps per size = 400] [sliding groups beside the full one = 0]
+//   scheduler_bench [--steps 400] [--sliding-groups 0]
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "engine/batch_builder.h"
+#include "examples/command_line.h"
 #include "scheduler/scheduler.h"
 
 namespace {
@@ -89,8 +89,12 @@ StepTimes measure(int num_sequences, int num_steps, int num_sliding) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int num_steps = argc > 1 ? std::max(1, std::atoi(argv[1])) : 400;
-  const int num_sliding = argc > 2 ? std::max(0, std::atoi(argv[2])) : 0;
+  int num_steps = 400;
+  int num_sliding = 0;
+  CLI::App app("Host microseconds per decode step, without a model.");
+  app.add_option("--steps", num_steps, "steps measured for each number of sequences")->check(CLI::Range(1, 1'000'000));
+  app.add_option("--sliding-groups", num_sliding, "KV groups with a window beside the full one")->check(CLI::Range(0, 8));
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
   fmt::print("host microseconds per decode step, median of {} steps, {} sliding groups\n", num_steps, num_sliding);
   fmt::print("{:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "sequences", "schedule", "build", "commit", "total", "p99");
   std::string rows;

@@ -11,7 +11,8 @@ void dequantize_row(const std::uint8_t* row, std::int64_t size, float scale, flo
     WeightBlock w;
     unpack_block<kType>(row, b, w);
     for (int i = 0; i < kBlock; ++i) {
-      const float d = has_half_scales(kType) ? w.d * static_cast<float>(w.half_scale[i / 16]) : w.d;
+      const int half = i / 16;
+      const float d = has_half_scales(kType) ? w.d * static_cast<float>(w.half_scale[half]) : w.d;
       float value = d * static_cast<float>(w.q[i]);
       if constexpr (has_minimum(kType)) value = value + w.m;
       out[i] = value * scale;

@@ -154,7 +154,7 @@ std::int32_t choose(const float* logits, std::int64_t size, const SampleRow& row
   if (!top.valid || top.index < 0) return -1;
   if (greedy) return static_cast<std::int32_t>(top.index);
   weigh(buffer.logits, size, top.value, row.temperature, buffer.weights);
-  const Distribution distribution{buffer.logits, buffer.weights, size};
+  const Distribution distribution{buffer.logits, buffer.weights, size, buffer.ids};
   apply_filters(row, distribution);
   sum_blocks(buffer.weights, size, buffer.block_sums);
   return draw(distribution, buffer.block_sums, uniform(row.seed, row.stream, row.counter));

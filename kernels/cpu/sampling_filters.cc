@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
+#include <span>
 
 #include "kernels/cpu/kernels.h"
 
@@ -16,11 +18,8 @@ struct Limit {
   double share = 2.0;
 };
 
-// Tokens with a key below stay, and of those with this very key the ids up to `last_id`.
-struct Cutoff {
-  std::uint32_t key = std::numeric_limits<std::uint32_t>::max();
-  std::int64_t last_id = std::numeric_limits<std::int64_t>::max();
-};
+// Tokens stay in ascending order of (key, id), here as one number below 2^63.
+std::uint64_t place(std::uint32_t key, std::int64_t id) { return std::uint64_t{key} << 32 | static_cast<std::uint64_t>(id); }
 
 struct Bin {
   std::int64_t count = 0;
@@ -36,36 +35,47 @@ struct Round {
 };
 constexpr Round kRounds[] = {{20, 31}, {10, 20}, {0, 10}};
 
-// Counts and weighs the tokens whose key begins with `known`, by the bits that follow. Tokens of even and odd ids are summed
-// apart, then together: neighbours often fall into one bin and would wait for each other.
+// Tokens by id, ascending: those that no filter has removed. Filters walk over these alone, and there may be few.
+using Ids = std::span<std::int32_t>;
+
+// Counts and weighs the tokens, which share the upper bits of their keys, by the bits that follow. Tokens of even and odd ids are
+// summed apart, then together: neighbours often fall into one bin and would wait for each other.
 template <typename KeyOf>
-void fill_bins(const Distribution& d, const Round& round, std::uint32_t known, const KeyOf& key_of, Bin (&bins)[kBins]) {
-  Bin odd[kBins] = {};
-  std::fill_n(bins, kBins, Bin{});
-  for (std::int64_t i = 0; i < d.size; ++i) {
-    const std::uint32_t key = key_of(i);
-    if (d.weights[i] == 0.0f || key >> round.parent != known) continue;
-    const std::uint32_t bits = (key >> round.shift) & ((1u << (round.parent - round.shift)) - 1);
-    Bin& bin = i % 2 == 0 ? bins[bits] : odd[bits];
+void fill_bins(const Distribution& d, Ids ids, const Round& round, const KeyOf& key_of, Bin (&bins)[kBins]) {
+  Bin halves[2][kBins] = {};
+  for (const std::int32_t i : ids) {
+    const std::uint32_t bits = (key_of(i) >> round.shift) & ((1u << (round.parent - round.shift)) - 1);
+    Bin& bin = halves[i & 1][bits];
     ++bin.count;
     bin.weight += static_cast<double>(d.weights[i]);
   }
   for (std::uint32_t b = 0; b < kBins; ++b) {
-    bins[b].count += odd[b].count;
-    bins[b].weight += odd[b].weight;
+    bins[b] = {halves[0][b].count + halves[1][b].count, halves[0][b].weight + halves[1][b].weight};
   }
 }
 
-// Where tokens in ascending order of (key, id) reach the limit. Nothing is sorted, so no order of the input is bad: each round
-// finds some bits of the key, and a last pass the id.
+// Those of `ids` for which `holds(id)` is 1 and not 0, into `out`, which may be where they are. No branch: who stays is hard to
+// predict.
+template <typename Holds>
+Ids select(Ids ids, std::int32_t* out, const Holds& holds) {
+  std::size_t count = 0;
+  for (const std::int32_t i : ids) {
+    out[count] = i;
+    count += holds(i);
+  }
+  return {out, count};
+}
+
+// The place of the last token that stays: where they reach the limit. Nothing is sorted, so no order of the input is bad: each
+// round finds some bits of the key and passes the tokens that share them on to the next, and a last pass finds the id.
 template <typename KeyOf>
-Cutoff find_cutoff(const Distribution& d, const Limit& limit, const KeyOf& key_of) {
+std::uint64_t last_place(const Distribution& d, Ids ids, const Limit& limit, const KeyOf& key_of) {
   Bin bins[kBins];
   std::uint32_t known = 0;
   Bin better;  // the tokens before those in question
   double enough = std::numeric_limits<double>::infinity();
   for (const Round& round : kRounds) {
-    fill_bins(d, round, known, key_of, bins);
+    fill_bins(d, ids, round, key_of, bins);
     if (round.shift == kRounds[0].shift && limit.share <= 1.0) {
       double whole = 0.0;
       for (const Bin& bin : bins) whole += bin.weight;
@@ -82,49 +92,48 @@ Cutoff find_cutoff(const Distribution& d, const Limit& limit, const KeyOf& key_o
       if (better.count + bins[b].count >= limit.count || better.weight + bins[b].weight >= enough) break;
     }
     known = known << (round.parent - round.shift) | chosen;
+    ids = select(ids, d.scratch + d.size, [&](std::int32_t i) { return std::size_t{key_of(i) >> round.shift == known}; });
   }
-  for (std::int64_t i = 0; i < d.size; ++i) {
-    if (key_of(i) != known || d.weights[i] == 0.0f) continue;
+  for (const std::int32_t i : ids) {
     ++better.count;
     better.weight += static_cast<double>(d.weights[i]);
-    if (better.count >= limit.count || better.weight >= enough) return {known, i};
+    if (better.count >= limit.count || better.weight >= enough) return place(known, i);
   }
-  return {known, d.size};
+  return place(known, d.size);
 }
 
 template <typename KeyOf>
-void keep_best(const Distribution& d, const Limit& limit, const KeyOf& key_of) {
-  const Cutoff cutoff = find_cutoff(d, limit, key_of);
-  for (std::int64_t i = 0; i < d.size; ++i) {
-    const std::uint32_t key = key_of(i);
-    const bool stays = key < cutoff.key || (key == cutoff.key && i <= cutoff.last_id);
-    d.weights[i] = stays ? d.weights[i] : 0.0f;  // no branch: who stays is hard to predict
-  }
+Ids keep_best(const Distribution& d, Ids ids, const Limit& limit, const KeyOf& key_of) {
+  const std::uint64_t last = last_place(d, ids, limit, key_of);
+  return select(ids, ids.data(), [&](std::int32_t i) {
+    const std::uint64_t gone = (last - place(key_of(i), i)) >> 63;  // 0 or 1, where a comparison would become a branch
+    const auto bits = std::bit_cast<std::uint32_t>(d.weights[i]);
+    d.weights[i] = std::bit_cast<float>(bits & static_cast<std::uint32_t>(gone - 1));
+    return 1 - gone;
+  });
 }
 
 // Likelier tokens have smaller keys. 0 - x: never -0.
 std::uint32_t likelihood_key(float logit) { return std::bit_cast<std::uint32_t>(0.0f - logit); }
 
 // Distance of a token's surprise from its mean, the entropy: -log p - H = mean(x) - x.
-void keep_typical(const Distribution& d, double share) {
+Ids keep_typical(const Distribution& d, Ids ids, double share) {
   double whole = 0.0, weighted = 0.0;
-  for (std::int64_t i = 0; i < d.size; ++i) {
-    if (d.weights[i] == 0.0f) continue;
+  for (const std::int32_t i : ids) {
     whole += static_cast<double>(d.weights[i]);
     weighted += static_cast<double>(d.weights[i]) * static_cast<double>(d.logits[i]);
   }
   const double mean = weighted / whole;
-  keep_best(d, {.share = share}, [&](std::int64_t i) {
+  return keep_best(d, ids, {.share = share}, [&](std::int32_t i) {
     return std::bit_cast<std::uint32_t>(static_cast<float>(std::abs(static_cast<double>(d.logits[i]) - mean)));
   });
 }
 
-void keep_min_p(const Distribution& d, float min_p) {
-  const float top = *std::max_element(d.weights, d.weights + d.size);
+void keep_min_p(const Distribution& d, Ids ids, float min_p) {
+  float top = 0.0f;
+  for (const std::int32_t i : ids) top = std::max(top, d.weights[i]);
   const double least = static_cast<double>(min_p) * static_cast<double>(top);
-  for (std::int64_t i = 0; i < d.size; ++i) {
-    d.weights[i] = double{d.weights[i]} < least ? 0.0f : d.weights[i];
-  }
+  for (const std::int32_t i : ids) d.weights[i] = double{d.weights[i]} < least ? 0.0f : d.weights[i];
 }
 
 }  // namespace
@@ -132,11 +141,15 @@ void keep_min_p(const Distribution& d, float min_p) {
 bool has_filters(const SampleRow& row) { return row.top_k > 0 || row.typical_p < 1.0f || row.top_p < 1.0f || row.min_p > 0.0f; }
 
 void apply_filters(const SampleRow& row, const Distribution& d) {
-  const auto by_likelihood = [&](std::int64_t i) { return likelihood_key(d.logits[i]); };
-  if (row.top_k > 0 && row.top_k < d.size) keep_best(d, {.count = row.top_k}, by_likelihood);
-  if (row.typical_p < 1.0f) keep_typical(d, static_cast<double>(row.typical_p));
-  if (row.top_p < 1.0f) keep_best(d, {.share = static_cast<double>(row.top_p)}, by_likelihood);
-  if (row.min_p > 0.0f) keep_min_p(d, row.min_p);
+  if (!has_filters(row)) return;
+  const auto by_likelihood = [&](std::int32_t i) { return likelihood_key(d.logits[i]); };
+  std::iota(d.scratch, d.scratch + d.size, 0);
+  Ids ids = select({d.scratch, static_cast<std::size_t>(d.size)}, d.scratch,
+                   [&](std::int32_t i) { return std::size_t{d.weights[i] != 0.0f}; });
+  if (row.top_k > 0 && row.top_k < d.size) ids = keep_best(d, ids, {.count = row.top_k}, by_likelihood);
+  if (row.typical_p < 1.0f) ids = keep_typical(d, ids, static_cast<double>(row.typical_p));
+  if (row.top_p < 1.0f) ids = keep_best(d, ids, {.share = static_cast<double>(row.top_p)}, by_likelihood);
+  if (row.min_p > 0.0f) keep_min_p(d, ids, row.min_p);
 }
 
 std::int32_t draw(const Distribution& d, const double* block_sums, double uniform) {
@@ -174,7 +187,7 @@ std::int64_t num_draw_blocks(std::int64_t vocabulary) { return (vocabulary + kDr
 std::int64_t buffer_bytes(std::int64_t vocabulary) {
   constexpr std::int64_t kLine = 64;
   const std::int64_t bytes =
-      num_draw_blocks(vocabulary) * std::int64_t{sizeof(double)} + 2 * vocabulary * std::int64_t{sizeof(float)};
+      num_draw_blocks(vocabulary) * std::int64_t{sizeof(double)} + 4 * vocabulary * std::int64_t{sizeof(float)};
   return (bytes + kLine - 1) / kLine * kLine;
 }
 
@@ -187,6 +200,7 @@ std::size_t sample_scratch_bytes(std::int64_t vocabulary, int num_threads) {
 SampleBuffer::SampleBuffer(void* scratch, std::int64_t vocabulary, int thread)
     : block_sums(reinterpret_cast<double*>(static_cast<char*>(scratch) + buffer_bytes(vocabulary) * thread)),
       logits(reinterpret_cast<float*>(block_sums + num_draw_blocks(vocabulary))),
-      weights(logits + vocabulary) {}
+      weights(logits + vocabulary),
+      ids(reinterpret_cast<std::int32_t*>(weights + vocabulary)) {}
 
 }  // namespace quire::cpu

@@ -11,9 +11,10 @@
 namespace quire::cpu {
 
 struct Distribution {
-  const float* logits = nullptr;  // [size]
-  float* weights = nullptr;       // [size]
-  std::int64_t size = 0;          // V
+  const float* logits = nullptr;    // [size]
+  float* weights = nullptr;         // [size]
+  std::int64_t size = 0;            // V
+  std::int32_t* scratch = nullptr;  // [2 size] for the filters
 };
 
 // Top-k, locally typical (Meister et al. 2022, arXiv:2202.00666, algorithm 1), top-p (Holtzman et al. 2020, arXiv:1904.09751)
@@ -35,6 +36,7 @@ struct SampleBuffer {
   double* block_sums;  // [ceil(V / kDrawBlock)]
   float* logits;       // [V]
   float* weights;      // [V]
+  std::int32_t* ids;   // [2 V]
 };
 
 }  // namespace quire::cpu

@@ -75,7 +75,9 @@ inline F32x16 exp2_integral(F32x16 n) {
 }
 inline float fma(float a, float b, float c) { return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(a), _mm_set_ss(b), _mm_set_ss(c))); }
 inline float f16_to_f32(std::uint16_t h) { return _cvtsh_ss(h); }
-inline std::uint16_t f32_to_f16(float f) { return static_cast<std::uint16_t>(_cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT)); }
+inline std::uint16_t f32_to_f16(float f) {
+  return static_cast<std::uint16_t>(_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(f), _MM_FROUND_TO_NEAREST_INT)) & 0xFFFF);
+}
 
 // Sum of the lanes: lane l takes lane l + 8, then + 4, then + 2, then + 1.
 inline float reduce_add(F32x16 a) {

@@ -87,7 +87,7 @@ inline void unpack_q6_k(const std::uint8_t* super, int j, WeightBlock& out) {
     const int nibble = (low[i] >> (4 * (quarter / 2))) & 15;
     out.q[i] = static_cast<std::int8_t>((nibble | (((high[i] >> (2 * quarter)) & 3) << 4)) - 32);
   }
-  for (int i = 0; i < 2; ++i) out.half_scale[i] = static_cast<std::int8_t>(super[192 + 2 * j + i]);
+  for (int i = 0; i < 2; ++i) out.half_scale[i] = int{static_cast<std::int8_t>(super[192 + 2 * j + i])};
   out.d = read_f16(super + 208);
 }
 

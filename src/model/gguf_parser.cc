@@ -8,8 +8,8 @@
 
 #include "core/check.h"
 #include "core/math.h"
+#include "core/utf8.h"
 #include "model/byte_cursor.h"
-#include "model/utf8.h"
 
 namespace quire {
 namespace {
@@ -22,6 +22,7 @@ constexpr std::uint64_t kMaxKeyBytes = 65'535;
 constexpr std::uint64_t kMaxTensorNameBytes = 63;
 constexpr std::uint32_t kMaxAlignment = 65'536;
 constexpr std::uint32_t kDefaultAlignment = 32;
+constexpr std::size_t kHeaderBytes = 24;  // magic, version, both counts
 // The smallest possible records: an empty key and a one-byte value; an empty name and one dimension.
 constexpr std::size_t kMinValueBytes = 13;
 constexpr std::size_t kMinTensorBytes = 24;
@@ -95,7 +96,7 @@ void read_values(ByteCursor& cursor, std::uint64_t count, GgufParts& parts) {
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::string_view key = cursor.read_string(kMaxKeyBytes, "a metadata key");
     if (key.empty()) fail(ErrorCode::kInvalidFile, "{}: metadata key {} is empty", cursor.file(), i);
-    if (!is_utf8(key)) fail(ErrorCode::kInvalidFile, "{}: metadata key {} is not UTF-8", cursor.file(), i);
+    if (!is_valid_utf8(key)) fail(ErrorCode::kInvalidFile, "{}: metadata key {} is not UTF-8", cursor.file(), i);
     const GgufValue value = read_value(cursor, key);
     if (!parts.values.emplace(key, value).second) {
       fail(ErrorCode::kInvalidFile, "{}: metadata '{}' occurs twice", cursor.file(), key);
@@ -226,7 +227,7 @@ void read_tensors(ByteCursor& cursor, std::uint64_t count, GgufParts& parts) {
   parts.tensors.resize(count);
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::string_view name = cursor.read_string(kMaxTensorNameBytes, "a tensor name");
-    if (name.empty() || !is_utf8(name)) {
+    if (name.empty() || !is_valid_utf8(name)) {
       fail(ErrorCode::kInvalidFile, "{}: the name of tensor {} is {}", cursor.file(), i, name.empty() ? "empty" : "not UTF-8");
     }
     const std::int64_t num_bytes = read_tensor(cursor, name, parts.tensors[i], extents[i].offset);
@@ -252,6 +253,7 @@ std::string_view to_string(GgufType type) {
 
 GgufParts parse_gguf(std::span<const std::byte> bytes, std::string_view file) {
   ByteCursor cursor(bytes, file);
+  if (bytes.size() < kHeaderBytes) fail(ErrorCode::kInvalidFile, "{}: {} bytes are too few for a GGUF file", file, bytes.size());
   const auto magic = cursor.take(4, "the magic");
   if (std::memcmp(magic.data(), "GGUF", 4) != 0) fail(ErrorCode::kInvalidFile, "{}: not a GGUF file", file);
   const auto version = cursor.read<std::uint32_t>("the version");

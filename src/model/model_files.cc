@@ -30,12 +30,33 @@ std::string_view language_model_name(std::string_view name, bool multimodal) {
   return name.starts_with("model.") ? name.substr(6) : name;
 }
 
+bool exists(const std::filesystem::path& path) {
+  std::error_code error;  // a folder that may not be searched holds nothing for us
+  return std::filesystem::exists(path, error);
+}
+
+// What somebody means who names a folder of GGUF files is one of the files.
+[[noreturn]] void fail_without_config(const std::string& path) {
+  std::error_code error;
+  std::string first;
+  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+    const std::string file = entry.path().string();
+    if (file.ends_with(".gguf") && (first.empty() || file < first)) first = file;
+  }
+  if (error) fail(ErrorCode::kIo, "{}: cannot list: {}", path, error.message());
+  if (!first.empty()) {
+    fail(ErrorCode::kInvalidArgument, "{}: a directory with GGUF files and no config.json; name a file, such as {}", path, first);
+  }
+  fail(ErrorCode::kNotFound, "{}: a directory without config.json; a model is a .gguf file, or config.json with safetensors",
+       path);
+}
+
 ModelFiles open_directory(const std::string& path) {
   const std::filesystem::path directory(path);
   const std::string config_path = (directory / "config.json").string();
   const std::string generation_path = (directory / "generation_config.json").string();
-  const std::string generation =
-      std::filesystem::exists(generation_path) ? read_text_file(generation_path, kMaxConfigBytes) : std::string();
+  if (!exists(config_path)) fail_without_config(path);
+  const std::string generation = exists(generation_path) ? read_text_file(generation_path, kMaxConfigBytes) : std::string();
   ModelFiles files;
   files.path = path;
   files.naming = Naming::kHuggingFace;
@@ -56,7 +77,7 @@ ModelFiles open_directory(const std::string& path) {
 }  // namespace
 
 ModelFiles open_model(const std::string& path) {
-  if (!std::filesystem::exists(path)) fail(ErrorCode::kNotFound, "{}: no such file or directory", path);
+  if (!exists(path)) fail(ErrorCode::kNotFound, "{}: no such file or directory", path);
   if (std::filesystem::is_directory(path)) return open_directory(path);
   if (!path.ends_with(".gguf")) {
     fail(ErrorCode::kInvalidArgument, "{}: neither a .gguf file nor a directory with config.json", path);

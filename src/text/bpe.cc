@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "core/check.h"
-#include "text/utf8.h"
+#include "core/utf8.h"
 
 namespace quire::text {
 namespace {

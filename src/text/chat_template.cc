@@ -23,7 +23,7 @@ Role role_of(const ChatMessage& message, std::size_t index) {
 // White space as of Python's str.strip(): Unicode's, and the four separators of ASCII. REQUIRES: valid UTF-8.
 std::string_view strip(std::string_view s) {
   const auto is_space = [](char32_t c) { return text::is_white_space(c) || (c >= 0x1C && c <= 0x1F); };
-  while (!s.empty() && is_space(text::first_character(s))) s.remove_prefix(text::decode_utf8(s).length);
+  while (!s.empty() && is_space(text::first_character(s))) s.remove_prefix(decode_utf8(s).length);
   while (!s.empty() && is_space(text::last_character(s))) {
     while ((static_cast<unsigned char>(s.back()) & 0xC0) == 0x80) s.remove_suffix(1);
     s.remove_suffix(1);
@@ -45,7 +45,7 @@ class Rendering {
     if (messages_.empty()) fail(ErrorCode::kInvalidArgument, "messages: empty");
     for (std::size_t i = 0; i < messages_.size(); ++i) {
       roles_.push_back(role_of(messages_[i], i));
-      if (!text::is_valid_utf8(messages_[i].content)) messages_[i].content = text::repair_utf8(messages_[i].content);
+      if (!is_valid_utf8(messages_[i].content)) messages_[i].content = repair_utf8(messages_[i].content);
     }
     if (format.adds_bos) write(bos);
   }

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "text/utf8.h"
+#include "core/utf8.h"
 
 namespace quire::text {
 namespace {

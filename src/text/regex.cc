@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/check.h"
-#include "text/utf8.h"
+#include "core/utf8.h"
 
 namespace quire::text {
 namespace {
@@ -15,9 +15,10 @@ constexpr std::size_t kMaxPatternBytes = 1 << 14;
 constexpr unsigned long kMaxRetries = 100'000'000;  // of one search: about a second
 constexpr unsigned kMaxStack = 1 << 22;             // entries of the match stack
 
-std::string error_text(int code) {
+// Some codes' texts quote the pattern, and read `info` without asking whether it is there.
+std::string error_text(int code, OnigErrorInfo info = {ONIG_ENCODING_UTF8, nullptr, nullptr}) {
   OnigUChar buffer[ONIG_MAX_ERROR_MESSAGE_LEN];
-  const int length = onig_error_code_to_str(buffer, code);
+  const int length = onig_error_code_to_str(buffer, code, &info);
   return std::string(reinterpret_cast<const char*>(buffer), static_cast<std::size_t>(length));
 }
 
@@ -58,10 +59,10 @@ Regex::Regex(std::string_view pattern, std::string_view element) {
   }
   auto compiled = std::make_shared<Compiled>();
   compiled->element = element;
-  OnigErrorInfo info;
+  OnigErrorInfo info = {ONIG_ENCODING_UTF8, nullptr, nullptr};
   const int code = onig_new(&compiled->regex, as_onig(pattern.data()), as_onig(pattern.data() + pattern.size()), ONIG_OPTION_NONE,
                             ONIG_ENCODING_UTF8, ONIG_SYNTAX_DEFAULT, &info);
-  if (code != ONIG_NORMAL) fail(ErrorCode::kUnsupported, "{}: pattern \"{}\": {}", element, pattern, error_text(code));
+  if (code != ONIG_NORMAL) fail(ErrorCode::kUnsupported, "{}: pattern \"{}\": {}", element, pattern, error_text(code, info));
   compiled_ = std::move(compiled);
 }
 

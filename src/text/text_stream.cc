@@ -110,7 +110,7 @@ struct TextStream::State {
 TextStream::TextStream(Tokenizer tokenizer, std::vector<std::string> stop, TextStreamOptions options) {
   for (std::size_t i = 0; i < stop.size(); ++i) {
     if (stop[i].empty()) fail(ErrorCode::kInvalidArgument, "stop[{}] is empty", i);
-    if (!text::is_valid_utf8(stop[i])) fail(ErrorCode::kInvalidArgument, "stop[{}] is not valid UTF-8", i);
+    if (!is_valid_utf8(stop[i])) fail(ErrorCode::kInvalidArgument, "stop[{}] is not valid UTF-8", i);
   }
   state_ = std::make_unique<State>(std::move(tokenizer), std::make_shared<const StopAutomaton>(stop), options);
 }

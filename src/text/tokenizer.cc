@@ -141,8 +141,8 @@ Tokenizer::Tokenizer(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) 
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   std::string repaired;
-  if (!text::is_valid_utf8(text)) {
-    repaired = text::repair_utf8(text);
+  if (!is_valid_utf8(text)) {
+    repaired = repair_utf8(text);
     text = repaired;
   }
   const auto untrusted = options.parse_special ? text::Untrusted::none() : text::Untrusted::all();

@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "core/utf8.h"
 #include "quire/tokenizer.h"
 #include "text/added_tokens.h"
 #include "text/bpe.h"
 #include "text/normalizer.h"
 #include "text/pretokenizer.h"
-#include "text/utf8.h"
 #include "text/vocabulary.h"
 
 namespace quire {

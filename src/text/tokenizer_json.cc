@@ -16,7 +16,15 @@ namespace json = boost::json;
 
 constexpr std::size_t kMaxAddedTokenBytes = 4096;
 
+// Ids may have holes, but a small file must not make us allocate millions of them: how many ids the tokens may spread over.
+std::int64_t id_limit(const JsonElement& root) {
+  const auto added = root.find("added_tokens");
+  const std::size_t num_tokens = root.at("model").at("vocab").object().size() + (added ? added->array().size() : 0);
+  return static_cast<std::int64_t>(std::min<std::size_t>(kMaxVocabulary, 1024 + 64 * num_tokens));
+}
+
 struct TokenList {
+  std::int64_t id_limit = 0;
   std::vector<std::string> tokens;
   std::vector<TokenType> types;
   std::vector<bool> in_model;  // part of model.vocab, so merging may yield it
@@ -31,18 +39,19 @@ struct TokenList {
 
 std::string_view view(const json::string& s) { return {s.data(), s.size()}; }
 
-TokenList read_model_vocabulary(const JsonElement& model) {
-  const JsonElement vocabulary = model.at("vocab");
+TokenList read_model_vocabulary(const JsonElement& root) {
+  const JsonElement vocabulary = root.at("model").at("vocab");
   TokenList list;
+  list.id_limit = id_limit(root);
   list.model_ids.reserve(vocabulary.object().size());
   for (const auto& [key, value] : vocabulary.object()) {
     const std::string_view token(key.data(), key.size());
-    if (!value.is_int64() || value.get_int64() < 0 || value.get_int64() >= kMaxVocabulary) {
-      JsonElement(value, fmt::format("{}[\"{}\"]", vocabulary.path(), token)).integer(0, kMaxVocabulary - 1);
+    if (!value.is_int64() || value.get_int64() < 0 || value.get_int64() >= list.id_limit) {
+      JsonElement(value, fmt::format("{}[\"{}\"]", vocabulary.path(), token)).integer(0, list.id_limit - 1);
     }
     const auto id = static_cast<std::size_t>(value.get_int64());
     if (token.empty()) vocabulary.invalid("token {} is empty", id);
-    if (id >= list.tokens.size()) list.resize(std::max(id + 1, std::min<std::size_t>(2 * id, kMaxVocabulary)));
+    if (id >= list.tokens.size()) list.resize(std::max(id + 1, std::min(2 * id, static_cast<std::size_t>(list.id_limit))));
     if (list.in_model[id]) vocabulary.invalid("\"{}\" and \"{}\" both have the id {}", list.tokens[id], token, id);
     list.tokens[id] = token;
     list.types[id] = TokenType::kNormal;
@@ -54,9 +63,9 @@ TokenList read_model_vocabulary(const JsonElement& model) {
   return list;
 }
 
-AddedToken read_added_token(const JsonElement& element) {
+AddedToken read_added_token(const JsonElement& element, std::int64_t id_limit) {
   AddedToken token;
-  token.id = static_cast<TokenId>(element.at("id").integer(0, kMaxVocabulary - 1));
+  token.id = static_cast<TokenId>(element.at("id").integer(0, id_limit - 1));
   token.content = element.string_at("content");
   token.special = element.boolean_at("special", false);
   token.normalized = element.boolean_at("normalized", !token.special);
@@ -76,7 +85,7 @@ std::vector<AddedToken> read_added_tokens(const JsonElement& root, TokenList& li
   if (!elements) return added;
   for (std::size_t i = 0; i < elements->array().size(); ++i) {
     const JsonElement element = elements->at(i);
-    added.push_back(read_added_token(element));
+    added.push_back(read_added_token(element, list.id_limit));
     const AddedToken& token = added.back();
     const auto id = static_cast<std::size_t>(token.id);
     if (id >= list.tokens.size()) list.resize(id + 1);
@@ -204,7 +213,7 @@ TokenizerParts read_tokenizer(const JsonElement& root) {
   if (pre.byte_level != decoder.rules.byte_level) {
     root.unsupported("ByteLevel in only one of pre_tokenizer and decoder");
   }
-  TokenList list = read_model_vocabulary(model);
+  TokenList list = read_model_vocabulary(root);
   BpeOptions options = read_model_options(model, list, pre.byte_level);
   const std::vector<BpeMerge> merges = read_merges(model, list);
   std::vector<AddedToken> added = read_added_tokens(root, list);

@@ -1,7 +1,7 @@
 #include "text/vocabulary.h"
 
 #include "core/check.h"
-#include "text/utf8.h"
+#include "core/utf8.h"
 
 namespace quire::text {
 namespace {

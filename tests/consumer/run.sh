@@ -24,16 +24,29 @@ case "$mode" in
   *) echo "run.sh: unknown mode '$mode'"; exit 2 ;;
 esac
 
-# The program of the README, as it stands there.
-awk '/^```cpp$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$source/README.md" > "$work/readme.cc"
-[[ -s "$work/readme.cc" ]] || { echo "README.md holds no program"; exit 1; }
+# The programs of the README, as they stand there: readme_1.cc, readme_2.cc.
+awk -v stem="$work/readme_" '/^```cpp$/ { file = stem (++n) ".cc"; next } /^```$/ { file = "" } file { print > file }' "$source/README.md"
+for i in 1 2; do
+  [[ -s "$work/readme_$i.cc" ]] || { echo "README.md holds no program $i"; exit 1; }
+done
 
-cmake -S "$source/tests/consumer" -B "$work/build" -G Ninja "-DREADME_PROGRAM=$work/readme.cc" "${options[@]}" "$@"
-cmake --build "$work/build" --target consumer readme
+# Without a build type the kernels are optimised all the same.
+if [[ "$mode" == subdirectory ]]; then
+  cmake -S "$source/tests/consumer" -B "$work/untyped" -G Ninja "-DREADME_PROGRAMS=$work" "${options[@]}" "$@" \
+    -DCMAKE_BUILD_TYPE= -DCMAKE_EXPORT_COMPILE_COMMANDS=ON > "$work/untyped.log"
+  grep -q "quire: CMAKE_BUILD_TYPE is not set" "$work/untyped.log" || { echo "no word about the missing build type"; exit 1; }
+  grep '"command": .*/kernels/cpu/' "$work/untyped/compile_commands.json" > "$work/kernels" || { echo "no kernels are built"; exit 1; }
+  ! grep -v -e ' -O2 ' "$work/kernels" || { echo "these kernels are not optimised"; exit 1; }
+fi
+
+cmake -S "$source/tests/consumer" -B "$work/build" -G Ninja "-DREADME_PROGRAMS=$work" "${options[@]}" "$@"
+cmake --build "$work/build" --target consumer readme_1 readme_2
 [[ -f "$model" ]] || { echo "no $model: scripts/fetch_model.sh smollm2 brings it"; exit 77; }
 "$work/build/consumer" "$model"
 ln -s "$model" "$work/model.gguf"
-(cd "$work" && build/readme) | tee "$work/answer"
-grep -q Paris "$work/answer" || { echo "the program of the README does not name Paris"; exit 1; }
+for i in 1 2; do
+  (cd "$work" && "build/readme_$i") | tee "$work/answer"
+  grep -q Paris "$work/answer" || { echo "program $i of the README does not name Paris"; exit 1; }
+done
 "$work/build/consumer" "$work/absent.gguf" 2> "$work/error" && { echo "a missing model was accepted"; exit 1; }
 grep -q absent.gguf "$work/error" || { echo "the error does not name the file: $(cat "$work/error")"; exit 1; }

@@ -98,7 +98,8 @@ std::vector<bool> kept(std::vector<float> logits, const SampleRow& filters) {
     x -= top;
     weights.push_back(std::exp(x));
   }
-  cpu::apply_filters(filters, {logits.data(), weights.data(), static_cast<std::int64_t>(logits.size())});
+  std::vector<std::int32_t> scratch(2 * logits.size());
+  cpu::apply_filters(filters, {logits.data(), weights.data(), static_cast<std::int64_t>(logits.size()), scratch.data()});
   std::vector<bool> left;
   for (const float w : weights) left.push_back(w > 0);
   return left;

@@ -169,7 +169,9 @@ TEST(Gguf, ReadsAFileOfMetadataOnly) {
 }
 
 TEST(Gguf, RefusesWhatIsNotGguf) {
-  EXPECT_REFUSED(Bytes{}, "the magic at offset 0 needs 4 bytes, 0 remain");
+  EXPECT_REFUSED(Bytes{}, "0 bytes are too few for a GGUF file");
+  EXPECT_REFUSED(Bytes(23), "23 bytes are too few for a GGUF file");
+  EXPECT_REFUSED(Bytes(24), "not a GGUF file");
   EXPECT_REFUSED(Bytes(64), "not a GGUF file");
   EXPECT_ERROR(parse(RawGguf(0, 0, 1).bytes), ErrorCode::kUnsupported, "version 1");
   EXPECT_ERROR(parse(RawGguf(0, 0, 4).bytes), ErrorCode::kUnsupported, "version 4");

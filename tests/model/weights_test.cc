@@ -316,14 +316,5 @@ TEST(ModelFiles, DescribeAModelWithoutLoadingIt) {
   EXPECT_EQ(static_cast<std::int64_t>(bytes), load_model(file, backend).weights.num_bytes);
 }
 
-TEST(ModelFiles, NameWhatIsNotAModel) {
-  EXPECT_ERROR(open_model("/nonexistent"), ErrorCode::kNotFound, "/nonexistent: no such file or directory");
-  EXPECT_ERROR(open_model(temp("")), ErrorCode::kNotFound, "");
-  test::write_file(temp("model.bin"), std::string_view("x"));
-  EXPECT_ERROR(open_model(temp("model.bin")), ErrorCode::kInvalidArgument, "neither a .gguf file nor a directory");
-  std::filesystem::create_directories(temp("empty"));
-  EXPECT_ERROR(open_model(temp("empty")), ErrorCode::kNotFound, "config.json");
-}
-
 }  // namespace
 }  // namespace quire

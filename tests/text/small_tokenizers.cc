@@ -24,7 +24,7 @@ GgufVocabulary byte_level_vocabulary(const std::string& pre, const std::vector<s
   v.add_bos = false;
   for (int b = 0; b < 256; ++b) {
     std::string token;
-    text::append_utf8(text::byte_to_character(static_cast<unsigned char>(b)), token);
+    append_utf8(text::byte_to_character(static_cast<unsigned char>(b)), token);
     add(v, {token}, text::TokenType::kNormal);
   }
   for (const std::string& merge : merges) {

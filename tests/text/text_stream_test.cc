@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "core/utf8.h"
 #include "quire/error.h"
 #include "tests/text/small_tokenizers.h"
-#include "text/utf8.h"
 
 namespace quire {
 namespace {
@@ -35,7 +35,7 @@ Streamed stream(const Tokenizer& t, const std::vector<TokenId>& ids, const std::
   TextStream s(t, stop, {.at_text_start = true});
   for (const TokenId id : ids) {
     result.pieces.push_back(s.push(id));
-    EXPECT_TRUE(text::is_valid_utf8(result.pieces.back()));
+    EXPECT_TRUE(is_valid_utf8(result.pieces.back()));
   }
   result.pieces.push_back(s.finish());
   for (const std::string& piece : result.pieces) result.text += piece;
@@ -99,7 +99,7 @@ TEST(PeerBugs, B125_CharactersSplitAcrossTokens) {
     ids.pop_back();
     const auto cut = stream(tokenizer(), ids, {});
     EXPECT_EQ(cut.text, tokenizer().decode(ids));
-    EXPECT_EQ(cut.text.ends_with(text::kReplacementCharacter), character.size() > 1);
+    EXPECT_EQ(cut.text.ends_with(kReplacementCharacter), character.size() > 1);
   }
 }
 

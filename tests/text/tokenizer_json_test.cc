@@ -74,6 +74,17 @@ TEST(TokenizerJson, HolesInTheIds) {
   EXPECT_EQ(t.token_bytes(7), "");
 }
 
+TEST(TokenizerJson, FewTokensCannotSpreadOverMillionsOfIds) {
+  Parts parts;  // five in the vocabulary and one added: 1024 + 6 * 64 ids
+  parts.added = R"([{"id": 1407, "content": "<s>", "special": true}])";
+  EXPECT_EQ(parts.load().vocab_size(), 1408);
+  parts.added = R"([{"id": 1408, "content": "<s>", "special": true}])";
+  expect_refusal(ErrorCode::kInvalidFile, "added_tokens[0].id: 1408 is not in [0, 1407]", parts);
+  parts.added = "[]";
+  parts.model = R"({"vocab": {"a": 1088}, "merges": []})";
+  expect_refusal(ErrorCode::kInvalidFile, "vocab[\"a\"]: 1088 is not in [0, 1087]", parts);
+}
+
 TEST(TokenizerJson, RefusesUnknownPartsByName) {
   const auto unsupported = ErrorCode::kUnsupported;
   const auto with = [](auto member, const std::string& value) {

@@ -5,9 +5,9 @@
 
 #include <ctime>
 
+#include "core/utf8.h"
 #include "tests/text/expect_error.h"
 #include "tests/text/small_tokenizers.h"
-#include "text/utf8.h"
 
 namespace quire {
 namespace {
@@ -236,7 +236,7 @@ RC_GTEST_PROP(Tokenizer, DecodingGivesTheTextBack, (const std::string& bytes)) {
   static const Tokenizer tokenizers[] = {make_tokenizer(byte_level_vocabulary("llama3", merges, {"<|x|>"}, {"  "})),
                                          make_tokenizer(sentencepiece_vocabulary(pieces, {"<|x|>"})),
                                          without_prefix(sentencepiece_vocabulary(pieces, {"<|x|>"}, {"  "}))};
-  const std::string text = text::repair_utf8(bytes);
+  const std::string text = repair_utf8(bytes);
   for (const Tokenizer& t : tokenizers) RC_ASSERT(t.decode(t.encode(bytes, kPlain)) == text);
 }
 

@@ -1,12 +1,12 @@
 // UTF-8 by the rules of the Unicode standard (chapter 3, table 3-7): decode one character, check, repair.
-// Offers no case, category or normalisation data (see pretokenizer.h and normalizer.h). Everything here is a pure function
-// but Utf8Assembler, which keeps at most three bytes of an unfinished character.
+// Offers no case, category or normalisation data (see text/character_class.h and text/normalizer.h). Everything here is a pure
+// function but Utf8Assembler, which keeps at most three bytes of an unfinished character.
 #pragma once
 
 #include <string>
 #include <string_view>
 
-namespace quire::text {
+namespace quire {
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";  // U+FFFD
 
@@ -52,4 +52,4 @@ class Utf8Assembler {
   std::string tail_;  // an unfinished character
 };
 
-}  // namespace quire::text
+}  // namespace quire

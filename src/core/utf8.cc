@@ -1,9 +1,9 @@
-#include "text/utf8.h"
+#include "core/utf8.h"
 
 #include <cstdint>
 #include <cstring>
 
-namespace quire::text {
+namespace quire {
 namespace {
 
 // Length of the ASCII run at the start, in steps of eight bytes.
@@ -152,4 +152,4 @@ void Utf8Assembler::finish(std::string& out) {
   tail_.clear();
 }
 
-}  // namespace quire::text
+}  // namespace quire

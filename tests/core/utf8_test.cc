@@ -1,11 +1,8 @@
-#include "text/utf8.h"
+#include "core/utf8.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "text/normalizer.h"
-
-namespace quire::text {
+namespace quire {
 namespace {
 
 const std::string kR(kReplacementCharacter);
@@ -37,6 +34,37 @@ TEST(Utf8, EveryCodePointSurvives) {
   }
 }
 
+// Every sequence of two bytes, and the third and fourth bytes at their bounds, behind ASCII of every length modulo eight.
+TEST(Utf8, ValidityIsWhatDecodingSays) {
+  const auto valid_by_decoding = [](std::string_view text) {
+    while (!text.empty()) {
+      const Utf8Character c = decode_utf8(text);
+      if (c.status != Utf8Status::kValid) return false;
+      text.remove_prefix(c.length);
+    }
+    return true;
+  };
+  std::size_t num_valid = 0;
+  for (unsigned pair = 0; pair < 0x10000; ++pair) {
+    for (const std::string_view tail : {"", "\x7F", "\x80", "\xBF", "\xC0", "\x80\x80", "\xBF\xBF", "\xBF\x7F"}) {
+      std::string text(pair % 9, 'a');
+      text += static_cast<char>(pair >> 8);
+      text += static_cast<char>(pair & 0xFF);
+      text += tail;
+      ASSERT_EQ(is_valid_utf8(text), valid_by_decoding(text)) << pair << " and " << tail.size();
+      num_valid += is_valid_utf8(text) ? 1 : 0;
+    }
+  }
+  // Table 3-7, counted: characters of two, three and four bytes by their leads and second bytes.
+  const std::size_t two = 30 * 64;
+  const std::size_t three = 14 * 64 + 32 + 32;  // E1-EC, EE and EF; E0 from A0; ED to 9F
+  const std::size_t four = 3 * 64 + 48 + 16;    // F1-F3; F0 from 90; F4 to 8F
+  const std::size_t no_tail = 128 * 128 + two;
+  const std::size_t one_more = 128 * 30 + three;  // the second of the pair may be a lead, too
+  const std::size_t two_more = 128 * 15 + four;
+  EXPECT_EQ(num_valid, 2 * no_tail + 3 * one_more + 2 * two_more);
+}
+
 TEST(Utf8, AssemblerDoesNotDependOnTheSplit) {
   const std::string bytes = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xFF\xE2\x82z\xF0\x9F";
   for (const auto policy : {InvalidBytes::kOnePerSubpart, InvalidBytes::kOnePerByte}) {
@@ -64,21 +92,5 @@ TEST(Utf8, OneReplacementPerByteWhereThePolicySaysSo) {
   EXPECT_EQ(out, kR + kR + "x" + kR + kR);
 }
 
-TEST(Normalizer, NfcComposesAndReorders) {
-  EXPECT_EQ(nfc("e\u0301"), "\u00e9");
-  EXPECT_EQ(nfc("a\u0301\u0323"), "\u1ea1\u0301");  // marks sorted by class first
-  EXPECT_EQ(nfc("\u1112\u1161\u11ab"), "\ud55c");   // Hangul
-  EXPECT_EQ(nfc("\u0958"), "\u0915\u093c");         // excluded from composition
-  EXPECT_EQ(nfc("\u212b"), "\u00c5");               // a singleton
-  EXPECT_EQ(nfc("plain \u00e9"), "plain \u00e9");
-}
-
-// utf8proc alone takes quadratic time here.
-TEST(Normalizer, LongRunsOfMarksTakeLinearTime) {
-  std::string text = "a";
-  for (int i = 0; i < 300000; ++i) text += "\u0301\u0323";
-  EXPECT_EQ(nfc(text).size(), text.size() - 1 - 2 + 3 - 0);  // a + one dot below become one three-byte character
-}
-
 }  // namespace
-}  // namespace quire::text
+}  // namespace quire

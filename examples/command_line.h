@@ -1,0 +1,16 @@
+// parse_command_line: CLI11 with the exit statuses of all programs here: 0 after help, 2 for a wrong command line (1 is left to
+// what goes wrong later).
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+
+// The status to end with, if the command line says so.
+inline std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+}

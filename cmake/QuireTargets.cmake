@@ -1,8 +1,10 @@
 # quire_room(NAME SOURCES ... LINK rooms and packages...): one static library per room; its links are the doors it may use.
-# quire_test(NAME SOURCES ... LINK ... [LABELS ...] [PROPERTIES ...]): one GoogleTest executable.
+# quire_test(NAME SOURCES ... LINK ... [LABELS ...] [TIMEOUT s] [PREFIX p]): one GoogleTest executable.
 # quire_emulated_kernels(NAME SOURCES x.cu ...): CUDA kernels and their launchers for the CPU, run by the emulator of
-#   tests/support/simt: one static library. Paths are as for add_library; from the project's root they may begin with kernels/.
-# quire_emulated_test(NAME SOURCES ... KERNELS names... LINK ...): a quire_test of such kernels.
+#   tests/support/simt. A static library, and unless a sanitizer is on a second one, NAME_hooks, whose every access to memory the
+#   emulator sees. Paths are as for add_library; those that begin with kernels/ are from the project's root.
+# quire_emulated_test(NAME SOURCES ... KERNELS names... LINK ...): a quire_test of such kernels, and NAME_hooks, the same test of
+#   the second libraries.
 # There is neither under ThreadSanitizer, which cannot follow the emulator's fibers.
 
 add_library(quire_flags INTERFACE)
@@ -35,7 +37,7 @@ function(quire_room name)
 endfunction()
 
 function(quire_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;PREFIX" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -45,7 +47,7 @@ function(quire_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QUIRE_BINARY_DIR="${PROJECT_BINARY_DIR}")
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  gtest_discover_tests(${name} TEST_PREFIX "${ARG_PREFIX}" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
 
 if(QUIRE_SANITIZE MATCHES "thread")
@@ -62,8 +64,17 @@ function(quire_emulated_kernels name)
   list(TRANSFORM ARG_SOURCES REPLACE "^kernels/" "${PROJECT_SOURCE_DIR}/kernels/")
   set_source_files_properties(${ARG_SOURCES} PROPERTIES LANGUAGE CXX)
   add_library(${name} STATIC ${ARG_SOURCES})
-  target_compile_options(${name} PRIVATE ${QUIRE_WARNING_FLAGS} -Wno-sign-conversion -Wno-conversion)
   target_link_libraries(${name} PUBLIC quire_simt)
+  set(targets ${name})
+  if(TARGET quire_simt_hooks)
+    add_library(${name}_hooks STATIC ${ARG_SOURCES})
+    target_compile_options(${name}_hooks PRIVATE -fsanitize=thread -O1 -g1)  # not linked so
+    target_link_libraries(${name}_hooks PUBLIC quire_simt_hooks)
+    list(APPEND targets ${name}_hooks)
+  endif()
+  foreach(target ${targets})
+    target_compile_options(${target} PRIVATE ${QUIRE_WARNING_FLAGS} -Wno-sign-conversion -Wno-conversion)
+  endforeach()
 endfunction()
 
 function(quire_emulated_test name)
@@ -71,5 +82,15 @@ function(quire_emulated_test name)
   if(NOT QUIRE_HAS_EMULATOR)
     return()
   endif()
-  quire_test(${name} SOURCES ${ARG_SOURCES} LINK ${ARG_KERNELS} quire_simt ${ARG_LINK} LABELS ${ARG_LABELS})
+  # The test's own sources are compiled once.
+  add_library(${name}_objects OBJECT ${ARG_SOURCES})
+  target_compile_options(${name}_objects PRIVATE ${QUIRE_WARNING_FLAGS} -Wno-sign-conversion -Wno-conversion)
+  target_link_libraries(${name}_objects PRIVATE quire_simt ${ARG_LINK} GTest::gmock GTest::gtest)
+  quire_test(${name} SOURCES $<TARGET_OBJECTS:${name}_objects> LINK ${ARG_KERNELS} ${ARG_LINK} TIMEOUT ${ARG_TIMEOUT}
+    LABELS ${ARG_LABELS})
+  if(TARGET quire_simt_hooks)
+    list(TRANSFORM ARG_KERNELS APPEND _hooks)
+    quire_test(${name}_hooks PREFIX hooks. SOURCES $<TARGET_OBJECTS:${name}_objects> LINK ${ARG_KERNELS} ${ARG_LINK}
+      TIMEOUT ${ARG_TIMEOUT} LABELS ${ARG_LABELS})
+  endif()
 endfunction()

@@ -9,6 +9,7 @@
 #include "simt/block.h"
 #include "simt/device_memory.h"
 #include "simt/instructions.h"
+#include "simt/memory.h"
 
 namespace simt {
 
@@ -48,6 +49,8 @@ void issue_copy(void* shared, const void* global, int num_bytes, Site site) {
   const auto bytes = static_cast<std::size_t>(num_bytes);
   if (bytes > 0 && !in_device_memory(global, bytes)) refuse("reads " + describe_device_address(global));
 
+  observe_shared(RaceDetector::Access::kCopyIssue, TrafficCounter::Kind::kCopyWrite, shared, AsyncCopy::kBytes, site);
+  observe_global(TrafficCounter::Kind::kCopyRead, global, bytes, site);
   const AsyncCopy copy = {static_cast<unsigned char*>(shared), global, bytes, 0, site};
   if (options().async_copies == AsyncCopies::kEager) {
     copy.land();
@@ -65,6 +68,9 @@ void wait_for_copies(int pending) {
   AsyncCopy copy;
   while (b.running().copies.pop(pending, copy)) {
     if (options().async_copies == AsyncCopies::kLazy) copy.land();
+    if (b.detects_races())
+      b.races().access(RaceDetector::Access::kCopyLanding, b.running().index, b.shared().offset(copy.shared), AsyncCopy::kBytes,
+                       nullptr);
   }
 }
 

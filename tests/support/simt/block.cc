@@ -1,5 +1,7 @@
 #include "simt/block.h"
 
+#include <dlfcn.h>
+
 #include <bit>
 #include <cstring>
 #include <map>
@@ -7,6 +9,7 @@
 #include <utility>
 
 #include "kernels/cuda/check.h"
+#include "simt/access_fault.h"
 #include "simt/builtin_variables.h"
 #include "simt/device_memory.h"
 #include "simt/instructions.h"
@@ -123,6 +126,10 @@ void Block::prepare(const Grid& grid, uint3 block_index) {
   random_state_ = (options().seed + 1) * 0x9E3779B97F4A7C15u ^ (place + 1) * 0xD1B54A32D192ED03u;
   if (random_state_ == 0) random_state_ = 1;
   shared_.prepare(grid.dynamic_bytes);
+  stray_access_.clear();
+  detects_races_ = has_hooks() && options().detect_races;
+  if (detects_races_) races_.prepare();
+  if (options().count_traffic) traffic_.prepare();
 
   while (lanes_.size() < static_cast<std::size_t>(num_lanes_)) lanes_.emplace_back(&Block::run_lane);
   for (int i = 0; i < num_lanes_; ++i) {
@@ -151,11 +158,21 @@ void Block::run(const Grid& grid, uint3 block_index) {
   host_.switch_to(first->fiber);
   running_block = nullptr;
   ++statistics_.num_blocks;
+  if (options().count_traffic) traffic_.add_to(statistics_);
+  check_memory();
   if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
   if (num_done_ != num_lanes_)
     throw Error(fmt::format("simt: block {}: deadlock: {}", to_string(block_index), describe_waiting()));
-  if (!shared_.gaps_intact())
-    throw Error(fmt::format("simt: block {}: something was written beside the arrays of shared memory", to_string(block_index)));
+}
+
+// Before other errors, which may be what came of it.
+void Block::check_memory() const {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(fmt::format("simt: block {}: {}", to_string(block_index_), why));
+  };
+  if (!stray_access_.empty()) refuse(stray_access_);
+  if (detects_races_ && races_.num_reports() > 0) refuse(describe_race());
+  if (!shared_.gaps_intact()) refuse("something was written beside the arrays of shared memory");
 }
 
 void Block::run_lane() {
@@ -190,6 +207,36 @@ void Block::check_return(const Lane& lane) const {
   }
 }
 
+void Block::end_by_access_fault() {
+  const void* const address = AccessFault::address();
+  try {
+    if (running_->fiber.overflows_at(address)) fail("its stack of {} bytes is full", Fiber::kStackBytes);
+    fail("touches {}", describe_device_address(address));
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  running_->state = Lane::State::kDone;
+  running_->fiber.finish(host_);
+}
+
+void Block::note_stray_access(const void* address) {
+  if (stray_access_.empty())
+    stray_access_ = fmt::format("thread {} accesses shared memory beside all arrays: {}", running_->index,
+                                shared_.describe(shared_.offset(address)));
+}
+
+std::string Block::describe_race() const {
+  const RaceDetector::Report& report = races_.first();
+  std::string text = fmt::format("{}: {}, thread {}", report.what, shared_.describe(report.offset), report.thread);
+  if (report.other != report.thread) text += fmt::format(" after thread {}", report.other);
+  if (races_.num_reports() > 1) text += fmt::format(" (and {} more)", races_.num_reports() - 1);
+  Dl_info program = {};
+  if (report.code != nullptr && dladdr(report.code, &program) != 0)
+    text += fmt::format("; addr2line -e {} {:#x} names the line", program.dli_fname,
+                        static_cast<const char*>(report.code) - static_cast<const char*>(program.dli_fbase) - 1);
+  return text;
+}
+
 std::string Block::describe_waiting() const {
   std::map<std::string, std::pair<int, int>> places;  // to the number of threads and the first of them
   for (int i = 0; i < num_lanes_; ++i) {
@@ -219,6 +266,7 @@ void Block::sync_threads(Site site) {
   if (++num_at_barrier_ == num_lanes_) {
     num_at_barrier_ = 0;
     ++statistics_.num_barriers;
+    if (detects_races_) races_.sync_block();
     for (int i = 0; i < num_lanes_; ++i) make_ready(lanes_[i]);
   }
   wait("__syncthreads", site);
@@ -229,7 +277,7 @@ void sync_threads(Site site) { block().sync_threads(site); }
 unsigned char* dynamic_shared() { return block().shared().dynamic(); }
 
 void* shared_array(const void* key, std::size_t bytes, const char* name) {
-  void* const array = block().shared().array(key, bytes);
+  void* const array = block().shared().array(key, bytes, name);
   if (array == nullptr) block().fail("the shared array {} of {} bytes does not fit", name, bytes);
   return array;
 }
@@ -253,6 +301,11 @@ Block& the_block() {
 
 std::mutex launch_mutex;
 
+AccessFault::Escape escape_of_running_lane() {
+  if (running_block == nullptr) return {};
+  return {running_block->running().fiber.stack_top(), [] { running_block->end_by_access_fault(); }};
+}
+
 }  // namespace
 
 void run_grid(const Grid& grid) {
@@ -264,6 +317,7 @@ void run_grid(const Grid& grid) {
     quire::cuda::fail_call("kernel launch", "invalid configuration argument", "cudaErrorInvalidConfiguration");
   Block& block = the_block();
   ++block.statistics().num_launches;
+  const AccessFault accesses(&escape_of_running_lane);
   for (unsigned z = 0; z < grid.blocks.z; ++z) {
     for (unsigned y = 0; y < grid.blocks.y; ++y) {
       for (unsigned x = 0; x < grid.blocks.x; ++x) block.run(grid, {x, y, z});

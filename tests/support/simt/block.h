@@ -16,8 +16,10 @@
 #include "simt/async_copy.h"
 #include "simt/emulator.h"
 #include "simt/fiber.h"
+#include "simt/race_detector.h"
 #include "simt/shared_memory.h"
 #include "simt/site.h"
+#include "simt/traffic.h"
 #include "simt/vector_types.h"
 #include "simt/warp.h"
 
@@ -61,6 +63,13 @@ class Block {
   Lane& running() { return *running_; }
   SharedMemory& shared() { return shared_; }
   Statistics& statistics() { return statistics_; }
+  TrafficCounter& traffic() { return traffic_; }
+  RaceDetector& races() { return races_; }
+  bool detects_races() const { return detects_races_; }
+  // Ends the running lane with an Error about memory that it may not touch. Its stack may be used from the top.
+  [[noreturn]] void end_by_access_fault();
+  // An access to shared memory beside all arrays, found by the hooks.
+  void note_stray_access(const void* address);
 
   // __syncthreads: returns when all threads of the block have come here.
   void sync_threads(Site site);
@@ -87,6 +96,8 @@ class Block {
   void enter(Lane& lane);
   void wait(const char* in, Site site);  // parks the running lane until make_ready
   std::string describe_waiting() const;
+  std::string describe_race() const;
+  void check_memory() const;
   std::uint64_t random();
 
   const Grid* grid_ = nullptr;
@@ -108,6 +119,10 @@ class Block {
   std::array<Warp, kMaxWarps> warps_;
   SharedMemory shared_;
   Statistics statistics_;
+  TrafficCounter traffic_;
+  RaceDetector races_;
+  bool detects_races_ = false;
+  std::string stray_access_;  // the first one
 };
 
 // The block whose thread is running; null outside of a launch.

@@ -134,6 +134,12 @@ std::uint32_t ballot(std::uint32_t mask, bool predicate, const char* name, Site 
   return votes;
 }
 
-void sync_warp(std::uint32_t mask, Site site) { block().leave(block().meet({"__syncwarp", 0}, mask, nullptr, site)); }
+void sync_warp(std::uint32_t mask, Site site) {
+  const auto order = [](WarpOperation& operation) {
+    Block& b = block();
+    if (b.detects_races()) b.races().sync_lanes(b.running().warp, operation.mask);
+  };
+  block().leave(block().meet({"__syncwarp", 0}, mask, nullptr, site, order));
+}
 
 }  // namespace simt

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <ostream>
 
+#include "simt/memory.h"
 #include "simt/site.h"
 
 namespace simt {
@@ -48,6 +50,32 @@ std::ostream& operator<<(std::ostream& out, const Options& options) {
 std::span<const Options> all_schedules() { return kAllSchedules; }
 
 const Options& options() { return current_options; }
+
+namespace {
+
+// All living ones.
+std::vector<ReadWatch*> watches;
+
+}  // namespace
+
+ReadWatch::ReadWatch(const void* address, std::size_t bytes)
+    : begin_(static_cast<const unsigned char*>(address)), num_reads_(bytes) {
+  watches.push_back(this);
+}
+ReadWatch::~ReadWatch() { std::erase(watches, this); }
+
+void ReadWatch::note(const void* address, std::size_t bytes) {
+  const unsigned char* const end = begin_ + num_reads_.size();
+  const auto* const first = static_cast<const unsigned char*>(address);
+  for (const unsigned char* byte = std::max(first, begin_); byte < std::min(first + bytes, end); ++byte) {
+    std::uint8_t& count = num_reads_[byte - begin_];
+    if (count < 255) ++count;
+  }
+}
+
+void note_watched_read(const void* address, std::size_t bytes) {
+  for (ReadWatch* watch : watches) watch->note(address, bytes);
+}
 
 ScopedOptions::ScopedOptions(const Options& options) : before_(current_options) { current_options = options; }
 ScopedOptions::~ScopedOptions() { current_options = before_; }

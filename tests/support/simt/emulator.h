@@ -4,10 +4,12 @@
 // every buffer) throw simt::Error out of the launch. One launch at a time per process; options belong to the process.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <span>
 #include <stdexcept>
+#include <vector>
 
 namespace simt {
 
@@ -34,6 +36,8 @@ struct Options {
   Schedule schedule = Schedule::kRandom;
   std::uint64_t seed = 1;  // of the random schedule
   AsyncCopies async_copies = AsyncCopies::kLazy;
+  bool detect_races = true;    // works where the hooks are linked
+  bool count_traffic = false;  // slows down
 };
 std::ostream& operator<<(std::ostream& out, const Options& options);
 
@@ -54,6 +58,21 @@ class ScopedOptions {
   Options before_;
 };
 
+// Whether this program has the kernels of the hooks build, in which the emulator sees every access to memory.
+bool has_hooks();
+
+struct GlobalTraffic {
+  std::int64_t num_requests = 0;  // of warps
+  std::int64_t num_sectors = 0;   // of 32 bytes
+  std::int64_t num_bytes = 0;     // that lanes asked for
+};
+
+struct SharedTraffic {
+  std::int64_t num_requests = 0;      // of warps
+  std::int64_t num_phases = 0;        // each serves one word per bank
+  std::int64_t num_ideal_phases = 0;  // without bank conflicts
+};
+
 struct Statistics {
   std::int64_t num_launches = 0;
   std::int64_t num_blocks = 0;
@@ -61,9 +80,36 @@ struct Statistics {
   std::int64_t num_barriers = 0;         // __syncthreads of whole blocks
   std::int64_t num_warp_operations = 0;  // shuffles, votes, matrix instructions of whole masks
   std::int64_t num_async_copies = 0;     // cp.async of one thread each
+
+  // With Options::count_traffic. Of accesses that kernels name (load_global, ...) and, in the hooks build, of all others.
+  GlobalTraffic global_loads;
+  GlobalTraffic global_stores;
+  GlobalTraffic copy_reads;  // by cp.async
+  SharedTraffic shared_loads;
+  SharedTraffic shared_stores;
+  SharedTraffic copy_writes;   // by cp.async
+  SharedTraffic matrix_loads;  // ldmatrix
 };
 
 // Of all launches since the last call.
 Statistics take_statistics();
+
+// Counts, while it lives, how often kernels read each byte of a piece of device memory by load_global or cp_async_16 and, in the
+// hooks build, by anything else.
+class ReadWatch {
+ public:
+  ReadWatch(const void* address, std::size_t bytes);
+  ~ReadWatch();
+  ReadWatch(const ReadWatch&) = delete;
+  ReadWatch& operator=(const ReadWatch&) = delete;
+
+  // For each byte; ends at 255.
+  const std::vector<std::uint8_t>& num_reads() const { return num_reads_; }
+  void note(const void* address, std::size_t bytes);
+
+ private:
+  const unsigned char* begin_;
+  std::vector<std::uint8_t> num_reads_;
+};
 
 }  // namespace simt

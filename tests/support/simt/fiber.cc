@@ -45,7 +45,7 @@ simt_switch_stack:
 namespace simt {
 namespace {
 
-constexpr std::size_t kGuardBytes = 4096;
+constexpr std::size_t kGuardBytes = 64 * 1024;
 
 // Who left the stack last; only for the bookkeeping of the first switch to a fiber.
 Fiber* last_left = nullptr;
@@ -111,6 +111,10 @@ void Fiber::leave(Fiber& next, [[maybe_unused]] bool for_good) {
 #if defined(SIMT_ASAN)
   __sanitizer_finish_switch_fiber(fake_stack_, nullptr, nullptr);
 #endif
+}
+
+bool Fiber::overflows_at(const void* address) const {
+  return address < stack_ && address >= static_cast<const char*>(stack_) - kGuardBytes;
 }
 
 void Fiber::switch_to(Fiber& next) { leave(next, false); }

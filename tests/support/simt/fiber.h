@@ -1,5 +1,5 @@
 // Fiber: a stack of its own and the place where its code stands; the emulator runs every CUDA thread on one. Switching is
-// cooperative and within one OS thread. The stack has an inaccessible page below it and lives as long as the Fiber; it may be
+// cooperative and within one OS thread. The stack has inaccessible memory below it and lives as long as the Fiber; it may be
 // used again after an abandoned run, whose objects are then not destroyed. Follows AddressSanitizer's rules for stack switches.
 #pragma once
 
@@ -41,7 +41,10 @@ class Fiber {
   // To be called first thing by `entry`.
   static void started();
 
-  bool owns(const void* address) const { return address >= stack_ && address < static_cast<const char*>(stack_) + kStackBytes; }
+  // The end of the stack, where its first frame begins.
+  void* stack_top() const { return static_cast<char*>(stack_) + kStackBytes; }
+  // Whether `address` lies in the inaccessible memory below the stack.
+  bool overflows_at(const void* address) const;
 
  private:
   void leave(Fiber& next, bool for_good);

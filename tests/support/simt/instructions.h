@@ -34,9 +34,12 @@ void load_matrices(std::uint32_t (&r)[4], const void* row, bool transposed, Site
 void multiply_matrices(MatrixType type, float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1,
                        Site site);
 
-// ---- memory.cc: one request of the warp each. The wrapper moves the bytes itself.
+// ---- memory.cc: accesses that kernels name, one lane's part of a request of its warp each
 enum class Space { kGlobal, kShared };
-enum class Access { kRead, kWrite };
-void request(Space space, Access access, const void* address, std::size_t bytes, Site site);
+void load(Space space, const void* address, void* value, std::size_t bytes, Site site);
+void store(Space space, void* address, const void* value, std::size_t bytes, Site site);
+// The two halves of an atomic update; no thread runs between them.
+void atomic_load(const void* address, void* value, std::size_t bytes, Site site);
+void atomic_store(void* address, const void* value, std::size_t bytes);
 
 }  // namespace simt

@@ -64,23 +64,23 @@ inline float exp2_approx(float x) {
 
 template <typename T>
 T load_global(const T* pointer, simt::Site site = simt::Site::here()) {
-  simt::request(simt::Space::kGlobal, simt::Access::kRead, pointer, sizeof(T), site);
-  return *pointer;
+  T value;
+  simt::load(simt::Space::kGlobal, pointer, &value, sizeof(T), site);
+  return value;
 }
 template <typename T>
 void store_global(T* pointer, T value, simt::Site site = simt::Site::here()) {
-  simt::request(simt::Space::kGlobal, simt::Access::kWrite, pointer, sizeof(T), site);
-  *pointer = value;
+  simt::store(simt::Space::kGlobal, pointer, &value, sizeof(T), site);
 }
 template <typename T>
 T load_shared(const T* pointer, simt::Site site = simt::Site::here()) {
-  simt::request(simt::Space::kShared, simt::Access::kRead, pointer, sizeof(T), site);
-  return *pointer;
+  T value;
+  simt::load(simt::Space::kShared, pointer, &value, sizeof(T), site);
+  return value;
 }
 template <typename T>
 void store_shared(T* pointer, T value, simt::Site site = simt::Site::here()) {
-  simt::request(simt::Space::kShared, simt::Access::kWrite, pointer, sizeof(T), site);
-  *pointer = value;
+  simt::store(simt::Space::kShared, pointer, &value, sizeof(T), site);
 }
 
 }  // namespace quire::cuda

@@ -5,6 +5,7 @@
 #include "simt/block.h"
 #include "simt/half.h"
 #include "simt/instructions.h"
+#include "simt/memory.h"
 
 namespace simt {
 namespace {
@@ -70,6 +71,7 @@ void load_matrices(std::uint32_t (&r)[4], const void* row, bool transposed, Site
   const char* const name = transposed ? "ldmatrix_x4_trans" : "ldmatrix_x4";
   if (!b.shared().in_use(row, 16)) b.fail("{} at {}: the row is outside of the block's shared memory", name, to_string(site));
   if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) b.fail("{} at {}: the row is not 16-byte aligned", name, to_string(site));
+  observe_shared(RaceDetector::Access::kRead, TrafficCounter::Kind::kMatrixLoad, row, 16, site);
   WarpOperation& operation =
       b.meet({name, sizeof(row)}, kAllLanes, &row, site, transposed ? &gather_rows<true> : &gather_rows<false>);
   std::memcpy(r, operation.results[b.running().lane].data(), sizeof(r));

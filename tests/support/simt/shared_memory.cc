@@ -1,5 +1,7 @@
 #include "simt/shared_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -41,10 +43,10 @@ void SharedMemory::prepare(std::size_t dynamic_bytes) {
 #endif
   ranges_.clear();
   static_bytes_ = 0;
-  add(nullptr, 0, dynamic_bytes);
+  add(nullptr, "dynamic shared memory", 0, dynamic_bytes);
 }
 
-void* SharedMemory::array(const void* key, std::size_t bytes) {
+void* SharedMemory::array(const void* key, std::size_t bytes, const char* name) {
   for (const Range& range : ranges_) {
     if (range.key == key) return bytes_ + range.begin;
   }
@@ -52,11 +54,11 @@ void* SharedMemory::array(const void* key, std::size_t bytes) {
   static_bytes_ += (bytes + 15) / 16 * 16;
   if (static_bytes_ > kMaxStaticBytes || static_bytes_ + ranges_.front().end > kMaxBytes || begin + bytes > kCapacity)
     return nullptr;
-  return add(key, begin, bytes);
+  return add(key, name, begin, bytes);
 }
 
-void* SharedMemory::add(const void* key, std::size_t begin, std::size_t bytes) {
-  ranges_.push_back({key, begin, begin + bytes});
+void* SharedMemory::add(const void* key, const char* name, std::size_t begin, std::size_t bytes) {
+  ranges_.push_back({key, name, begin, begin + bytes});
 #if defined(SIMT_ASAN)
   ASAN_UNPOISON_MEMORY_REGION(bytes_ + begin, bytes);
 #endif
@@ -69,6 +71,14 @@ bool SharedMemory::in_use(const void* address, std::size_t bytes) const {
   const std::size_t begin = offset(address);
   return std::any_of(ranges_.begin(), ranges_.end(),
                      [&](const Range& range) { return begin >= range.begin && begin + bytes <= range.end; });
+}
+
+std::string SharedMemory::describe(std::size_t offset) const {
+  const Range* nearest = &ranges_.front();
+  for (const Range& range : ranges_) {
+    if (range.begin <= offset && range.begin < range.end) nearest = &range;
+  }
+  return fmt::format("{} + {} bytes", nearest->name, offset - nearest->begin);
 }
 
 bool SharedMemory::gaps_intact() const {

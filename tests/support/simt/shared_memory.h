@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 namespace simt {
@@ -23,7 +24,7 @@ class SharedMemory {
   void prepare(std::size_t dynamic_bytes);
   unsigned char* dynamic() const { return bytes_; }
   // The array of `key`, made at its first use in the block. Null when it does not fit.
-  void* array(const void* key, std::size_t bytes);
+  void* array(const void* key, std::size_t bytes, const char* name);
 
   bool owns(const void* address) const { return address >= bytes_ && address < bytes_ + kCapacity; }
   // Whether [address, address + bytes) lies in the dynamic bytes or in one array.
@@ -31,16 +32,18 @@ class SharedMemory {
   std::size_t offset(const void* address) const {
     return static_cast<std::size_t>(static_cast<const unsigned char*>(address) - bytes_);
   }
+  std::string describe(std::size_t offset) const;  // "scores + 12 bytes"
   bool gaps_intact() const;
 
  private:
   struct Range {
     const void* key;  // null: the dynamic bytes
+    const char* name;
     std::size_t begin;
     std::size_t end;
   };
 
-  void* add(const void* key, std::size_t begin, std::size_t bytes);
+  void* add(const void* key, const char* name, std::size_t begin, std::size_t bytes);
 
   unsigned char* bytes_;
   std::vector<Range> ranges_;  // by address

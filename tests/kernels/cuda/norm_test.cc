@@ -35,12 +35,16 @@ TEST_P(CudaNorm, SchedulesGiveTheSameBits) {
 }
 
 TEST_P(CudaNorm, ARowsBitsAreItsOwn) {
-  for (const int width : {7, 64, 96, 576, 640}) {
+  for (const int width : {7, 64, 96, 576, 640, 2048}) {
     const std::vector<float> x = noises(9 * width, 1), weight = noises(width, 2);
     const std::vector<float> all = norm(x, weight);
     for (int rows = 1; rows <= 9; ++rows) {  // the last `rows` rows alone
       const std::vector<float> some(x.end() - rows * width, x.end());
       EXPECT_TRUE(same_bits(norm(some, weight), {all.end() - rows * width, all.end()})) << rows << " rows of " << width;
+    }
+    for (int r = 0; r < 9; ++r) {  // a sum in another order shows in few of the rounded results: all are compared
+      const std::vector<float> one(x.begin() + r * width, x.begin() + (r + 1) * width);
+      EXPECT_TRUE(same_bits(norm(one, weight), {all.begin() + r * width, all.begin() + (r + 1) * width})) << r << " of " << width;
     }
   }
 }
@@ -92,6 +96,24 @@ TEST_P(CudaNorm, AddRmsNormIsAddThenRmsNorm) {
     for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += added[i];
     EXPECT_TRUE(same_bits(sums.floats(), rounded(GetParam(), expected)));
   }
+}
+
+TEST_P(CudaNorm, MovesEveryByteOnceInWholeSectors) {
+  simt::Options counting = simt::options();
+  counting.count_traffic = true;
+  const simt::ScopedOptions scope(counting);
+  constexpr std::int64_t kRows = 2, kWidth = 8192, kRowBytes = 2 * kWidth;
+  const DeviceTensor residual(GetParam(), {kRows, kWidth}, noises(kRows * kWidth, 1)),
+      x(GetParam(), {kRows, kWidth}, noises(kRows * kWidth, 2));
+  const DeviceTensor weight(DType::kF32, {kWidth}, noises(kWidth, 3)), out(GetParam(), {kRows, kWidth});
+  (void)simt::take_statistics();
+  add_rms_norm({residual, x, weight, out, 1e-5f}, nullptr);
+  const simt::Statistics seen = simt::take_statistics();
+  EXPECT_EQ(seen.global_loads.num_bytes, kRows * (2 * kRowBytes + 4 * kWidth));
+  EXPECT_EQ(seen.global_stores.num_bytes, kRows * 2 * kRowBytes);
+  EXPECT_EQ(seen.global_stores.num_sectors * 32, seen.global_stores.num_bytes);
+  // The weights, F32, are read by two requests for the halves of the same sectors.
+  EXPECT_EQ(seen.global_loads.num_sectors * 32, kRows * (2 * kRowBytes + 2 * 4 * kWidth));
 }
 
 TEST_P(CudaNorm, ZeroAndNanRows) {

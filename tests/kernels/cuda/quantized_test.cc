@@ -80,6 +80,16 @@ TEST_P(CudaMatmulQuantized, EveryWeightArrivesExactlyWhereItBelongs) {  // x: th
   }
 }
 
+TEST_P(CudaMatmulQuantized, UnpackingIsDequantising) {
+  for (const DType type : kActivationTypes) {
+    const Product product{GetParam(), type, 48, 768};
+    const DeviceTensor from(GetParam(), {48, 768}, product.blocks()), unpacked(type, {48, 768}), direct(type, {48, 768});
+    cuda::unpack_weight(product.packed(), unpacked, nullptr);
+    cuda::dequantize(from, direct, nullptr);
+    EXPECT_EQ(unpacked.bytes(), direct.bytes());
+  }
+}
+
 TEST_P(CudaMatmulQuantized, IsNearDoublePrecision) {
   for (const DType activation : kActivationTypes) {
     for (const std::int64_t inner : {256, 576, 640, 2304}) {
@@ -121,6 +131,37 @@ TEST_P(CudaMatmulQuantized, ARowsBitsAreItsOwnInEverySchedule) {
     } else {
       EXPECT_EQ(out[i], all[i]);
     }
+  }
+}
+
+TEST_P(CudaMatmulQuantized, ReadsTheWeightsOnceForEightRows) {
+  constexpr std::int64_t kOuter = 32, kInner = 1024;
+  const Product product{GetParam(), DType::kBF16, kOuter, kInner};
+  const DeviceTensor weight = product.packed(), out(DType::kF32, {8, kOuter});
+  const DeviceTensor x(DType::kBF16, {8, kInner}, noises(8 * kInner, 3));
+  simt::Options counting = simt::options();
+  counting.count_traffic = true;
+  const simt::ScopedOptions scope(counting);
+  const std::int64_t bytes = weight.view().num_bytes(), bits = GetParam() == DType::kQ8_0 ? 8 : 4;
+  const simt::ReadWatch watch(weight.view().data, static_cast<std::size_t>(bytes));
+  (void)simt::take_statistics();
+  cuda::matmul_quantized({.x = x, .num_projections = 1, .projections = {{weight, {}, out}}}, nullptr);
+  const std::int64_t group_bytes = bytes / (kOuter / 16), integer_bytes = 16 * kInner * bits / 8;
+  for (std::int64_t i = 0; i < bytes; ++i) {
+    if (i % group_bytes < integer_bytes) {
+      ASSERT_EQ(watch.num_reads()[i], 1) << i;
+    } else {
+      ASSERT_GE(watch.num_reads()[i], 1) << i;  // scales: by the lanes that share them, in one request
+    }
+  }
+  const simt::Statistics seen = simt::take_statistics();
+  const std::int64_t x_bytes = 2 * 8 * kInner * (kOuter / 16);
+  // Q4_K: the pairs (d, dmin), an eighth of the scales, are read for each of four tiles.
+  const std::int64_t again = GetParam() == DType::kQ4_K ? 3 * 64 * (kInner / 256) * (kOuter / 16) : 0;
+  EXPECT_EQ(seen.global_loads.num_sectors * 32, bytes + x_bytes + again);
+  if (simt::has_hooks()) {
+    EXPECT_EQ(seen.shared_stores.num_phases, seen.shared_stores.num_ideal_phases);
+    EXPECT_EQ(seen.shared_loads.num_phases, seen.shared_loads.num_ideal_phases);
   }
 }
 
@@ -186,6 +227,8 @@ TEST(CudaQuantizedArguments, AreRefusedByName) {
   EXPECT_ERROR(product(x, weight, {}, half), ErrorCode::kInvalidArgument, "out is F16 [2, 32]");
   EXPECT_ERROR(cuda::pack_weight(narrow, narrow, nullptr), ErrorCode::kInvalidArgument, "pack_weight: from is Q4_0 [32, 96]");
   EXPECT_ERROR(cuda::pack_weight(weight, odd, nullptr), ErrorCode::kInvalidArgument, "to is Q4_0 [24, 64]");
+  EXPECT_ERROR(cuda::unpack_weight(odd, x, nullptr), ErrorCode::kInvalidArgument, "unpack_weight: from is Q4_0 [24, 64]");
+  EXPECT_ERROR(cuda::unpack_weight(weight, x, nullptr), ErrorCode::kInvalidArgument, "to is BF16 [2, 64]");
   EXPECT_ERROR(cuda::dequantize(x, x, nullptr), ErrorCode::kInvalidArgument, "dequantize: from is BF16 [2, 64]");
   EXPECT_ERROR(cuda::dequantize(weight, f32, nullptr), ErrorCode::kInvalidArgument, "to is F32 [2, 64]");
   EXPECT_ERROR(cuda::matmul_quantized(many, nullptr), ErrorCode::kUnsupported, "num_projections is 4");

@@ -163,9 +163,9 @@ TEST(CudaSampling, EqualLogitsAreKeptByLowestId) {
 }
 
 TEST(CudaSampling, NegativeZeroTiesWithZero) {
-  std::vector<float> logits(100, -1.0f);
+  std::vector<float> logits(3000, -1.0f);
   logits[30] = -0.0f;
-  logits[60] = 0.0f;
+  for (const int i : {60, 542, 1054, 2078}) logits[i] = 0.0f;  // some of them met by the same thread
   const SampleRow greedy{.temperature = 0.0f, .num_top = 3};
   const SampleResult result = sample_on_device({logits}, {greedy})[0];
   EXPECT_EQ(result.token, 30);
@@ -207,6 +207,21 @@ TEST(CudaSampling, RowsThatCannotBeDrawn) {
   std::vector<float> some = fine;  // -infinity is a logit like any other
   some[0] = some[2999] = -kInfinity;
   EXPECT_TRUE(sample_on_device({some}, {{.logprob = true}})[0].ok);
+}
+
+// The logprob of a token of weight 1 beside one of weight w is -log(1 + w), which shows the bits of a small w: the two lie in
+// different blocks and are added in double.
+TEST(CudaSampling, ExponentialsHaveTheBitsOfTheCpu) {
+  constexpr int kCases = 400;
+  Logits logits;
+  for (int i = 0; i < kCases; ++i) {
+    logits.push_back(std::vector<float>(1025, -kInfinity));
+    logits.back()[0] = 0.0f;
+    logits.back()[1024] = i < 300 ? -0.05f * static_cast<float>(i + 1) : noise(i, 1.0f) - 5.0f;
+  }
+  const std::vector<SampleRow> rows(kCases, {.draw = false, .target = 0, .logprob = true});
+  const std::vector<SampleResult> device = sample_on_device(logits, rows), cpu = sample_on_cpu(logits, rows);
+  for (int i = 0; i < kCases; ++i) EXPECT_EQ(device[i].logprob, cpu[i].logprob) << logits[i][1024];
 }
 
 TEST(CudaSampling, AdjustmentsThatOverflowStayFinite) {

@@ -26,14 +26,12 @@ __global__ void gated_activation_kernel(Rows<const T> gate, Rows<const T> up, Ro
   out[at.row].store(at.piece, x);
 }
 
+// A thread, an element: neighbours in a warp already fill whole sectors of F32.
 __global__ void softcap_kernel(Rows<float> logits, float cap) {
-  const RowPiece at = piece_of_row(num_chunks(logits.size));
-  if (at.piece >= num_chunks(logits.size)) return;
-  float x[kChunk];
-  logits[at.row].load(at.piece, x);
-  QUIRE_UNROLL
-  for (int i = 0; i < kChunk; ++i) x[i] = cap * tanhf(x[i] / cap);
-  logits[at.row].store(at.piece, x);
+  const RowPiece at = piece_of_row(logits.size);
+  if (at.piece >= logits.size) return;
+  float* logit = logits[at.row].data + at.piece;
+  store_global(logit, cap * tanhf(load_global(logit) / cap));
 }
 
 template <typename T>
@@ -75,7 +73,7 @@ void softcap(const SoftcapArgs& args, Stream stream) {
   require(args.logits.rank == 2 && args.logits.dtype == DType::kF32, op, "logits", args.logits, "[R, V] F32");
   check_same(op, "logits", args.logits, args.logits, "rows that do not overlap");
   if (!(args.cap > 0.0f)) refuse(op, "cap", static_cast<std::int64_t>(args.cap), "above 0");
-  launch(stream, softcap_kernel, chunks_shape(args.logits), rows_of<float>(args.logits), args.cap);
+  launch(stream, softcap_kernel, row_pieces_shape(args.logits.dim(0), args.logits.dim(1)), rows_of<float>(args.logits), args.cap);
 }
 
 void add(const AddArgs& args, Stream stream) {

@@ -60,6 +60,8 @@ void dequantize(const TensorView& from, const TensorView& to, Stream stream);
 bool is_packable(const TensorView& weight);
 // to [M, K] = from [M, K], both on the device and not overlapping; `to` 16-byte aligned. At load.
 void pack_weight(const TensorView& from, const TensorView& to, Stream stream);
+// to [M, K] BF16 or F16 = the packed matrix, with dequantize()'s bits: for products of many rows.
+void unpack_weight(const TensorView& from, const TensorView& to, Stream stream);
 // matmul with packed weights; `out` is F32 or of x's type. The weights are read once for every eight rows.
 void matmul_quantized(const MatmulArgs& args, Stream stream);
 

@@ -13,84 +13,6 @@ namespace {
 constexpr int kWarps = 8;  // share the tiles of sixteen rows
 constexpr int kColumns = 8;
 
-// ---- packing
-
-// A lane of a tile and a thread: its integers, and of eight lanes the scales.
-template <DType kType>
-QUIRE_DEVICE void pack_quants(const std::uint8_t* const (&rows)[2], const PackedRows<kType>& to, int tile, int lane) {
-  using Format = PackedFormat<kType>;
-  constexpr int kBits = Format::kIs8Bit ? 8 : 4;
-  constexpr int kZero = kType == DType::kQ4_0 ? 8 : 0;  // what block_quant() subtracts
-  std::uint32_t words[4 * Format::kVectors] = {};
-  for (int i = 0; i < 4; ++i) {
-    for (int e = 0; e < 8; ++e) {  // element e % 2 of a[e / 2]
-      const int j = e / 2, k = tile * kTileWidth + 32 * (i / 2) + 8 * (lane % 4) + 4 * (i % 2) + 2 * (j / 2) + e % 2;
-      const int per_block = kType == DType::kQ4_K ? 256 : 32;
-      const int bytes = kType == DType::kQ4_K ? 144 : kType == DType::kQ4_0 ? 18 : kType == DType::kQ4_1 ? 20 : 34;
-      const std::uint8_t* block = rows[j % 2] + static_cast<std::int64_t>(k / per_block) * bytes;
-      const auto q = static_cast<std::uint32_t>(block_quant(kType, block, k % per_block) + kZero) & ((1u << kBits) - 1);
-      if constexpr (Format::kIs8Bit) {
-        words[2 * i + j / 2] |= q << (16 * (j % 2) + 8 * (e % 2));
-      } else {
-        words[i] |= q << (4 * j + 16 * (e % 2));
-      }
-    }
-  }
-  for (int v = 0; v < Format::kVectors; ++v) {
-    store_global(reinterpret_cast<uint4*>(to.quants(tile)) + 32 * v + lane,
-                 make_uint4(words[4 * v], words[4 * v + 1], words[4 * v + 2], words[4 * v + 3]));
-  }
-}
-
-QUIRE_DEVICE std::uint16_t half_at(const std::uint8_t* p) { return load_global(reinterpret_cast<const std::uint16_t*>(p)); }
-
-// Types with one scale, or scale and minimum, per block of 32.
-template <DType kType>
-QUIRE_DEVICE void pack_scales(const std::uint8_t* const (&rows)[2], const PackedRows<kType>& to, int tile, int g) {
-  constexpr int kHalves = kType == DType::kQ4_1 ? 2 : 1;
-  constexpr int kBytes = kType == DType::kQ4_0 ? 18 : kType == DType::kQ4_1 ? 20 : 34;
-  auto* halves = reinterpret_cast<std::uint16_t*>(to.scales(tile)) + g * 4 * kHalves;
-  for (int b = 0; b < kTileBlocks; ++b) {
-    for (int row = 0; row < 2; ++row) {
-      const std::uint8_t* block = rows[row] + static_cast<std::int64_t>(tile * kTileBlocks + b) * kBytes;
-      for (int i = 0; i < kHalves; ++i) store_global(halves + (b * 2 + row) * kHalves + i, half_at(block + 2 * i));
-    }
-  }
-}
-template <>
-QUIRE_DEVICE void pack_scales<DType::kQ4_K>(const std::uint8_t* const (&rows)[2], const PackedRows<DType::kQ4_K>& to, int tile,
-                                            int g) {
-  std::uint64_t bits = 0;
-  auto* halves = reinterpret_cast<std::uint16_t*>(to.scales(tile)) + g * 4;
-  for (int row = 0; row < 2; ++row) {
-    const std::uint8_t* block = rows[row] + static_cast<std::int64_t>(tile / 4) * 144;
-    for (int b = 0; b < kTileBlocks; ++b) {
-      const ScaleMin s = scale_min(block + 4, tile % 4 * kTileBlocks + b);
-      bits |= static_cast<std::uint64_t>(s.scale | s.min << 6) << (24 * row + 12 * b);
-    }
-    if (tile % 4 != 0) continue;
-    store_global(halves + 2 * row, half_at(block));
-    store_global(halves + 2 * row + 1, half_at(block + 2));
-  }
-  const int place = tile % 4 * 8 + g;
-  store_global(reinterpret_cast<std::uint32_t*>(to.scales(tile) + 64) + place, static_cast<std::uint32_t>(bits));
-  store_global(reinterpret_cast<std::uint16_t*>(to.scales(tile) + 192) + place, static_cast<std::uint16_t>(bits >> 32));
-}
-
-// A warp packs a tile.
-template <DType kType>
-__global__ void pack_weight_kernel(const std::uint8_t* from, std::int64_t row_bytes, std::uint8_t* to, int num_tiles) {
-  const RowPiece at = piece_of_row(num_tiles * 32);
-  const int tile = at.piece / 32, lane = at.piece % 32;
-  if (tile >= num_tiles) return;
-  const std::uint8_t* first = from + (at.row * kTileRows + lane / 4) * row_bytes;
-  const PackedRows<kType> packed{to + at.row * kTileRows * row_bytes, num_tiles};
-  pack_quants<kType>({first, first + 8 * row_bytes}, packed, tile, lane);
-  if (lane % 4 == 0) pack_scales<kType>({first, first + 8 * row_bytes}, packed, tile, lane / 4);
-}
-
-// ---- products
-
 template <typename T>
 struct QuantizedMatmulParams {
   Rows<const T> x;  // [R, K]
@@ -117,7 +39,7 @@ struct PackedTile {
   QUIRE_DEVICE void load(const PackedRows<kType>& rows, int tile, int lane) {
     QUIRE_UNROLL
     for (int v = 0; v < PackedFormat<kType>::kVectors; ++v)
-      quants[v] = load_global(reinterpret_cast<const uint4*>(rows.quants(tile)) + 32 * v + lane);
+      quants[v] = load_global(reinterpret_cast<const uint4*>(rows.quants(tile)) + kWarpSize * v + lane);
     scale = PackedScale<kType>::load(rows.scales(tile), tile, lane / 4);
   }
 };
@@ -215,20 +137,6 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) matmul_quantized_kernel(Qua
   }
 }
 
-template <typename Function>
-void dispatch_packed(DType type, Function&& f) {
-  switch (type) {
-    case DType::kQ4_0:
-      return f.template operator()<DType::kQ4_0>();
-    case DType::kQ4_1:
-      return f.template operator()<DType::kQ4_1>();
-    case DType::kQ4_K:
-      return f.template operator()<DType::kQ4_K>();
-    default:
-      return f.template operator()<DType::kQ8_0>();
-  }
-}
-
 void check_projection(const char* op, const TensorView& x, const Projection& projection) {
   const TensorView& weight = projection.weight;
   require(is_packable(weight) && weight.is_dense(), op, "weight", weight,
@@ -243,25 +151,6 @@ void check_projection(const char* op, const TensorView& x, const Projection& pro
 }
 
 }  // namespace
-
-bool is_packable(const TensorView& weight) {
-  const DType type = weight.dtype;
-  const bool is_format = type == DType::kQ4_0 || type == DType::kQ4_1 || type == DType::kQ4_K || type == DType::kQ8_0;
-  return is_format && weight.rank == 2 && weight.dim(0) % kTileRows == 0 && weight.dim(1) % kTileWidth == 0;
-}
-
-void pack_weight(const TensorView& from, const TensorView& to, Stream stream) {
-  const char* op = "pack_weight";
-  require(is_packable(from) && from.is_dense(), op, "from", from,
-          "dense Q4_0, Q4_1, Q4_K or Q8_0 [M, K], M a multiple of 16 and K of 64");
-  require(is_shaped(to, from.dtype, {from.dim(0), from.dim(1)}) && to.is_dense(), op, "to", to, "of from's shape and type");
-  require(reinterpret_cast<std::uintptr_t>(to.data) % 16 == 0, op, "to", to, "16-byte aligned");
-  const std::int64_t tiles = from.dim(1) / kTileWidth;
-  dispatch_packed(from.dtype, [&]<DType kType>() {
-    launch(stream, pack_weight_kernel<kType>, row_pieces_shape(from.dim(0) / kTileRows, tiles * kWarpSize),
-           from.as<const std::uint8_t>(), row_bytes(from.dtype, from.dim(1)), to.as<std::uint8_t>(), tiles);
-  });
-}
 
 void matmul_quantized(const MatmulArgs& args, Stream stream) {
   const char* op = "matmul_quantized";

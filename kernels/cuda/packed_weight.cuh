@@ -148,4 +148,21 @@ QUIRE_DEVICE std::uint32_t unpack_bytes(std::uint32_t two) {
   return pack2<T>(static_cast<float>(static_cast<std::int8_t>(two)), static_cast<float>(static_cast<std::int8_t>(two >> 8)));
 }
 
+// ---- host
+
+// Calls f.operator()<kType>(). REQUIRES: is_packable().
+template <typename Function>
+void dispatch_packed(DType type, Function&& f) {
+  switch (type) {
+    case DType::kQ4_0:
+      return f.template operator()<DType::kQ4_0>();
+    case DType::kQ4_1:
+      return f.template operator()<DType::kQ4_1>();
+    case DType::kQ4_K:
+      return f.template operator()<DType::kQ4_K>();
+    default:
+      return f.template operator()<DType::kQ8_0>();
+  }
+}
+
 }  // namespace quire::cuda

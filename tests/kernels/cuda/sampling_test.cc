@@ -1,0 +1,343 @@
+// Sampling on the device against the CPU's kernels: the same tokens from the same logits and seeds.
+#include <cmath>
+#include <limits>
+
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/sample_rows.h"
+#include "tests/kernels/cuda/device_tensor.h"
+
+namespace quire::testing {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+using Logits = std::vector<std::vector<float>>;
+
+std::vector<SampleResult> sample_on_device(const Logits& logits, const std::vector<SampleRow>& rows) {
+  const auto vocabulary = static_cast<std::int64_t>(logits[0].size()), num_rows = static_cast<std::int64_t>(rows.size());
+  std::vector<float> flat;
+  for (const auto& row : logits) flat.insert(flat.end(), row.begin(), row.end());
+  const DeviceTensor view(DType::kF32, {num_rows, vocabulary}, flat);
+  std::vector<std::byte> packed;
+  cuda::pack_sample_rows(rows.data(), num_rows, vocabulary, packed);
+  const simt::DeviceBuffer<std::byte> device_rows(packed);
+  const simt::DeviceBuffer<std::byte> scratch(cuda::sample_scratch_bytes(num_rows, vocabulary));
+  const simt::DeviceBuffer<SampleResult> results(rows.size());
+  cuda::sample({view, device_rows.data(), reinterpret_cast<float*>(scratch.data()), results.data()}, nullptr);
+  EXPECT_TRUE(same_bits(view.floats(), flat)) << "the logits were changed";
+  return results.to_host();
+}
+
+std::vector<SampleResult> sample_on_cpu(const Logits& logits, const std::vector<SampleRow>& rows) {
+  std::vector<float> flat;
+  for (const auto& row : logits) flat.insert(flat.end(), row.begin(), row.end());
+  std::vector<SampleResult> results(rows.size());
+  ThreadPool pool(1);
+  const TensorView view(flat.data(), DType::kF32,
+                        {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(logits[0].size())});
+  cpu::best_kernels().sample({view, rows.data(), results.data()}, pool);
+  return results;
+}
+
+::testing::AssertionResult same_result(const SampleResult& a, const SampleResult& b) {
+  if (a.ok != b.ok || a.token != b.token)
+    return ::testing::AssertionFailure() << "token " << a.token << (a.ok ? "" : " (not ok)") << " against " << b.token;
+  const auto is_near = [](float x, float y) { return x == y || std::abs(x - y) <= 1e-6f * std::max(1.0f, std::abs(y)); };
+  if (!is_near(a.logprob, b.logprob)) return ::testing::AssertionFailure() << "logprob " << a.logprob << ", " << b.logprob;
+  for (int i = 0; i < SampleResult::kMaxTop; ++i) {
+    if (a.top_tokens[i] != b.top_tokens[i] || !is_near(a.top_logprobs[i], b.top_logprobs[i]))
+      return ::testing::AssertionFailure() << "alternative " << i << ": " << a.top_tokens[i] << ", " << b.top_tokens[i];
+  }
+  return ::testing::AssertionSuccess();
+}
+
+::testing::AssertionResult equals_cpu(const Logits& logits, const std::vector<SampleRow>& rows) {
+  const std::vector<SampleResult> device = sample_on_device(logits, rows), cpu = sample_on_cpu(logits, rows);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    if (const auto same = same_result(device[r], cpu[r]); !same)
+      return ::testing::AssertionFailure() << "row " << r << ": " << same.message();
+  }
+  return ::testing::AssertionSuccess();
+}
+
+// Rows that use every parameter, alone and together; what they point to lives as long as this.
+class ManyRows {
+ public:
+  explicit ManyRows(int vocabulary) : mask_((vocabulary + 31) / 32) {
+    for (std::size_t i = 0; i < mask_.size(); ++i) mask_[i] = static_cast<std::uint32_t>(hash(i)) | 1u;
+    for (int i = 0; i < 40; ++i) {
+      counts_.push_back({static_cast<std::int32_t>(i * 37 % vocabulary) + (i >= vocabulary ? vocabulary : 0), i % 4});
+      biases_.push_back({static_cast<std::int32_t>(i * 11 % vocabulary) + (i >= vocabulary ? vocabulary : 0), noise(i, 3.0f)});
+    }
+    biases_[3].bias = -kInfinity;
+    counts_.push_back({-1, 3});
+    biases_.push_back({std::numeric_limits<std::int32_t>::max(), 50.0f});
+    add({});
+    add({.temperature = 0.0f});
+    add({.temperature = 0.7f});
+    add({.top_k = 1});
+    add({.top_k = 40});
+    add({.top_p = 0.1f});
+    add({.top_p = 0.9f});
+    add({.top_p = std::nextafter(1.0f, 0.0f)});
+    add({.min_p = 0.1f});
+    add({.min_p = 1.0f});
+    add({.typical_p = 0.2f});
+    add({.typical_p = 0.9f});
+    add({.temperature = 1.5f, .top_k = 30, .top_p = 0.8f, .min_p = 0.05f, .typical_p = 0.7f});
+    SampleRow penalised{.repetition_penalty = 1.3f, .presence_penalty = 0.4f, .frequency_penalty = -0.2f};
+    penalised.counts = counts_.data();
+    penalised.num_counts = static_cast<int>(counts_.size());
+    add(penalised);
+    SampleRow all = penalised;
+    all.biases = biases_.data();
+    all.num_biases = static_cast<int>(biases_.size());
+    all.mask = mask_.data();
+    all.num_allowed = vocabulary - vocabulary / 5;
+    add(all);
+    all.temperature = 0.0f;
+    add(all);
+    all.temperature = 0.9f;
+    all.top_p = 0.95f;
+    add(all);
+  }
+
+  // Each with another seed; logprobs with a varying number of alternatives.
+  const std::vector<SampleRow>& rows() const { return rows_; }
+
+ private:
+  void add(SampleRow row) {
+    const auto i = static_cast<std::uint32_t>(rows_.size());
+    row.seed = hash(i);
+    row.stream = i % 3;
+    row.counter = i * 7;
+    row.logprob = i % 4 != 3;
+    row.num_top = static_cast<int>(i % 4) * 6;
+    rows_.push_back(row);
+  }
+
+  std::vector<std::uint32_t> mask_;
+  std::vector<TokenCount> counts_;
+  std::vector<TokenBias> biases_;
+  std::vector<SampleRow> rows_;
+};
+
+TEST(CudaSampling, EqualsTheCpuWithEveryParameter) {
+  for (const int size : {1, 2, 31, 576, 1023, 1024, 1025, 3000, 33000}) {
+    const ManyRows many(size);
+    Logits logits;
+    for (std::size_t r = 0; r < many.rows().size(); ++r) {
+      logits.push_back(noises(size, r + 100 * size, r % 3 == 0 ? 1.0f : 4.0f));
+      if (r % 4 == 3) {
+        for (float& x : logits.back()) x = std::round(x * 2);  // many ties
+      }
+    }
+    EXPECT_TRUE(equals_cpu(logits, many.rows())) << size;
+  }
+}
+
+TEST(CudaSampling, EqualsTheCpuInManyDraws) {
+  constexpr int kSize = 1500, kDraws = 300;
+  Logits logits(kDraws, noises(kSize, 5, 3.0f));
+  std::vector<SampleRow> rows(kDraws);
+  for (std::uint32_t i = 0; i < kDraws; ++i) {
+    rows[i] = {.temperature = 0.3f + 0.1f * static_cast<float>(i % 20), .seed = 9, .counter = i};
+    if (i % 2 != 0) rows[i].top_p = 0.7f;
+    if (i % 3 == 0) rows[i].typical_p = 0.8f;
+    if (i % 5 == 0) rows[i].top_k = 20;
+  }
+  EXPECT_TRUE(equals_cpu(logits, rows));
+}
+
+TEST(CudaSampling, EqualLogitsAreKeptByLowestId) {
+  const Logits flat(200, std::vector<float>(3000, 1.5f));
+  std::vector<SampleRow> rows(200);
+  for (std::uint32_t i = 0; i < 200; ++i) {
+    rows[i] = {.counter = i};
+    if (i % 2 == 0) rows[i].top_k = 7;
+    if (i % 2 == 1) rows[i].top_p = 0.5f;
+  }
+  const std::vector<SampleResult> results = sample_on_device(flat, rows);
+  for (std::size_t i = 0; i < 200; ++i) EXPECT_LT(results[i].token, i % 2 == 0 ? 7 : 1500);
+  EXPECT_TRUE(equals_cpu(flat, rows));
+}
+
+TEST(CudaSampling, NegativeZeroTiesWithZero) {
+  std::vector<float> logits(3000, -1.0f);
+  logits[30] = -0.0f;
+  for (const int i : {60, 542, 1054, 2078}) logits[i] = 0.0f;  // some of them met by the same thread
+  const SampleRow greedy{.temperature = 0.0f, .num_top = 3};
+  const SampleResult result = sample_on_device({logits}, {greedy})[0];
+  EXPECT_EQ(result.token, 30);
+  EXPECT_TRUE(equals_cpu({logits}, {greedy}));
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(sample_on_device({logits}, {{.top_k = 1, .counter = i}})[0].token, 30);
+  }
+}
+
+TEST(CudaSampling, RowsThatCannotBeDrawn) {
+  const std::vector<float> fine = noises(3000, 3);
+  const std::vector<std::uint32_t> nothing(94, 0);
+  Logits logits;
+  std::vector<SampleRow> rows;
+  for (const float temperature : {0.0f, 1.0f}) {
+    SampleRow row{.temperature = temperature, .logprob = true};
+    for (const int at : {0, 15, 1024, 2999}) {
+      for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(), kInfinity}) {
+        for (const int allowed : {0, 2000}) {
+          logits.push_back(fine);
+          logits.back()[at] = bad;
+          row.num_allowed = allowed;
+          rows.push_back(row);
+        }
+      }
+    }
+    row.num_allowed = 0;
+    logits.push_back(std::vector<float>(3000, -kInfinity));
+    rows.push_back(row);
+    row.mask = nothing.data();
+    logits.push_back(fine);
+    rows.push_back(row);
+  }
+  for (const SampleResult& result : sample_on_device(logits, rows)) {
+    EXPECT_FALSE(result.ok);
+    EXPECT_EQ(result.token, -1);
+  }
+  EXPECT_TRUE(equals_cpu(logits, rows));
+  std::vector<float> some = fine;  // -infinity is a logit like any other
+  some[0] = some[2999] = -kInfinity;
+  EXPECT_TRUE(sample_on_device({some}, {{.logprob = true}})[0].ok);
+}
+
+// The logprob of a token of weight 1 beside one of weight w is -log(1 + w), which shows the bits of a small w: the two lie in
+// different blocks and are added in double.
+TEST(CudaSampling, ExponentialsHaveTheBitsOfTheCpu) {
+  constexpr int kCases = 400;
+  Logits logits;
+  for (int i = 0; i < kCases; ++i) {
+    logits.push_back(std::vector<float>(1025, -kInfinity));
+    logits.back()[0] = 0.0f;
+    logits.back()[1024] = i < 300 ? -0.05f * static_cast<float>(i + 1) : noise(i, 1.0f) - 5.0f;
+  }
+  const std::vector<SampleRow> rows(kCases, {.draw = false, .target = 0, .logprob = true});
+  const std::vector<SampleResult> device = sample_on_device(logits, rows), cpu = sample_on_cpu(logits, rows);
+  for (int i = 0; i < kCases; ++i) EXPECT_EQ(device[i].logprob, cpu[i].logprob) << logits[i][1024];
+}
+
+TEST(CudaSampling, AdjustmentsThatOverflowStayFinite) {
+  constexpr float kHuge = 3e38f;
+  const TokenBias biases[] = {{0, kHuge}, {1, kHuge}};
+  SampleRow biased{.temperature = 0.0f};
+  biased.biases = biases;
+  biased.num_biases = 2;
+  const TokenCount counts[] = {{0, 1}};
+  SampleRow penalised{.temperature = 0.0f, .repetition_penalty = 10.0f};
+  penalised.counts = counts;
+  penalised.num_counts = 1;
+  const Logits logits{{kHuge, kHuge, 0.0f}, {-kHuge, -kInfinity, -kInfinity}};
+  EXPECT_TRUE(equals_cpu(logits, {biased, penalised}));
+  EXPECT_TRUE(sample_on_device(logits, {biased, penalised})[1].ok);
+}
+
+TEST(CudaSampling, AlternativesAndTargets) {
+  std::vector<float> ties(3000, 0.0f);
+  for (const int i : {5, 700, 701, 2999}) ties[i] = 2.0f;
+  ties[1500] = 3.0f;
+  std::vector<float> few(3000, -kInfinity);
+  few[7] = few[2000] = 1.0f;
+  Logits logits;
+  std::vector<SampleRow> rows;
+  for (const int count : {1, 2, 7, 20}) {
+    for (const int allowed : {0, 1000, 3}) {
+      for (const auto& row : {ties, few, noises(3000, 9)}) {
+        logits.push_back(row);
+        rows.push_back({.num_allowed = allowed, .draw = false, .target = 42, .num_top = count});
+      }
+    }
+  }
+  for (const int target : {-1, 0, 2999, 3000, std::numeric_limits<int>::max()}) {
+    logits.push_back(ties);
+    rows.push_back({.draw = false, .target = target, .logprob = true});
+  }
+  EXPECT_TRUE(equals_cpu(logits, rows));
+  EXPECT_TRUE(sample_on_device(logits, rows)[0].ok);
+  EXPECT_FALSE(sample_on_device(logits, rows).back().ok);
+}
+
+TEST(CudaSampling, ARowsResultIsItsOwnInEverySchedule) {
+  constexpr int kSize = 1100;
+  const ManyRows many(kSize);
+  Logits logits;
+  for (std::size_t r = 0; r < 9; ++r) logits.push_back(noises(kSize, r));
+  const std::vector<SampleRow> rows(many.rows().end() - 9, many.rows().end());
+  const std::vector<SampleResult> all = sample_on_device(logits, rows);
+  for (const simt::Options& options : simt::all_schedules()) {
+    const simt::ScopedOptions scope(options);
+    const std::vector<SampleResult> again = sample_on_device(logits, rows);
+    for (int r = 0; r < 9; ++r) EXPECT_TRUE(same_result(again[r], all[r])) << options << ", row " << r;
+  }
+  for (int r = 0; r < 9; ++r) EXPECT_TRUE(same_result(sample_on_device({logits[r]}, {rows[r]})[0], all[r])) << r;
+}
+
+TEST(CudaSampling, LargeVocabulary) {
+  constexpr int kSize = 262144;
+  const Logits logits(4, noises(kSize, 1, 3.0f));
+  EXPECT_TRUE(equals_cpu(logits, {{.seed = 4, .num_top = 20},
+                                  {.top_k = 1000, .seed = 5},
+                                  {.temperature = 0.8f, .top_p = 0.9f, .seed = 6, .logprob = true},
+                                  {.typical_p = 0.9f, .seed = 7}}));
+}
+
+TEST(PackSampleRows, KeepsEveryField) {
+  const TokenCount counts[] = {{4, 2}, {9, 0}, {1, 7}};
+  const TokenBias biases[] = {{3, 0.5f}};
+  const std::uint32_t mask[] = {0xabcdu, 0x1234u, 0x5555u};
+  SampleRow full{0.5f, 3, 0.9f, 0.1f, 0.8f, 1.2f, 0.3f, -0.4f};
+  full.counts = counts, full.num_counts = 3, full.biases = biases, full.num_biases = 1, full.mask = mask;
+  full.num_allowed = 40, full.seed = 12, full.stream = 3, full.counter = 5;
+  full.draw = false, full.target = 17, full.logprob = true, full.num_top = 9;
+  const SampleRow rows[] = {SampleRow{}, full, full};
+  std::vector<std::byte> packed;
+  cuda::pack_sample_rows(rows, 3, 96, packed);
+  const auto* out = reinterpret_cast<const cuda::DeviceSampleRow*>(packed.data());
+  EXPECT_EQ(out[0].num_allowed, 96);
+  EXPECT_EQ(out[0].mask_at, 0);
+  EXPECT_EQ(out[0].draw, 1);
+  std::int64_t end = 3 * std::int64_t{sizeof *out};
+  for (int r = 1; r < 3; ++r) {
+    const cuda::DeviceSampleRow& row = out[r];
+    EXPECT_EQ(std::vector<float>({row.temperature, row.top_p, row.min_p, row.typical_p, row.repetition_penalty,
+                                  row.presence_penalty, row.frequency_penalty}),
+              std::vector<float>({0.5f, 0.9f, 0.1f, 0.8f, 1.2f, 0.3f, -0.4f}));
+    EXPECT_EQ(std::vector<int>(
+                  {row.top_k, row.num_counts, row.num_biases, row.num_allowed, row.target, row.num_top, row.draw, row.logprob}),
+              std::vector<int>({3, 3, 1, 40, 17, 9, 0, 1}));
+    EXPECT_TRUE(row.uniform >= 0.0 && row.uniform < 1.0);
+    EXPECT_EQ(row.counts_at, end);
+    EXPECT_EQ(row.biases_at, end + 24);
+    EXPECT_EQ(row.mask_at, end + 32);  // two words: of 40 tokens
+    EXPECT_EQ(std::memcmp(packed.data() + row.counts_at, counts, sizeof counts), 0);
+    EXPECT_EQ(std::memcmp(packed.data() + row.biases_at, biases, sizeof biases), 0);
+    EXPECT_EQ(std::memcmp(packed.data() + row.mask_at, mask, 8), 0);
+    end += 40;
+  }
+  EXPECT_EQ(packed.size(), static_cast<std::size_t>(end));
+  EXPECT_NE(out[0].uniform, out[1].uniform);
+  cuda::pack_sample_rows(rows, 0, 96, packed);
+  EXPECT_TRUE(packed.empty());
+}
+
+TEST(CudaSamplingArguments, AreRefusedByName) {
+  const DeviceTensor half(DType::kF16, {2, 10}), vector(DType::kF32, {10});
+  EXPECT_ERROR(cuda::sample({half, nullptr, nullptr, nullptr}, nullptr), ErrorCode::kInvalidArgument, "sample: logits is F16");
+  EXPECT_ERROR(cuda::sample({vector, nullptr, nullptr, nullptr}, nullptr), ErrorCode::kInvalidArgument, "logits is F32 [10]");
+  TensorView wide = half;
+  wide = TensorView(half.view().data, DType::kF32, {1, (1 << 20) + 1});
+  EXPECT_ERROR(cuda::sample({wide, nullptr, nullptr, nullptr}, nullptr), ErrorCode::kUnsupported, "V is 1048577");
+  std::vector<std::byte> packed;
+  const SampleRow row{.num_top = 21};
+  EXPECT_ERROR(cuda::pack_sample_rows(&row, 1, 10, packed), ErrorCode::kInvalidArgument, "num_top is 21");
+}
+
+}  // namespace
+}  // namespace quire::testing

@@ -203,6 +203,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm) prefil
     if (sees) warp.weigh(keys + Config::kTileBytes);
   }
   cp_async_wait<0>();
+  __syncthreads();  // Q of all warps, if there was no tile; its place is written next
   // Read again rather than kept in registers through the loop.
   const WorkItem done = params.items[work_index(params)];
   const RowTile rows(params, done);

@@ -35,7 +35,9 @@ TEST_P(AttentionSchedules, ChangeNoBit) {
   for (const AttentionKernel kernel : {AttentionKernel::kPrefill, AttentionKernel::kDecode}) {
     for (const int num_sms : {1, 1000}) {
       DeviceAttention attention(problem);
-      if (num_sms > 1) EXPECT_FALSE(attention.plan({.kernel = kernel, .num_sms = num_sms}).combines.empty());
+      if (num_sms > 1) {
+        EXPECT_FALSE(attention.plan({.kernel = kernel, .num_sms = num_sms}).combines.empty());
+      }
       std::vector<float> first;
       for (const simt::Options& options : simt::all_schedules()) {
         const simt::ScopedOptions scoped(options);

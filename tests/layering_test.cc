@@ -196,14 +196,16 @@ TEST_F(FakeTree, WrongIncludesAreNamed) {
   write("src/model/c.cc", "#include \"kernels/cpu/kernels.h\"\n#include \"kernels/ops.h\"\n#include <boost/json.hpp>\n");
   write("src/core/d.cc", "#include \"kv/block_key.h\"\n#include <fmt/format.h>\n#include <sched.h>\n");
   write("src/engine/e.cc", "#include \"kv/page_table.h\"\n#include \"model/decoder.h\"\n#include <xxhash.h>\n");
+  write("src/backend/g.cc", "#include <simt/emulator.h>\n");
+  write("kernels/cuda/h.cuh", "#include <simt/platform.h>\n");
   write("examples/f.cc", "#include \"core/check.h\"\n#include \"quire/engine.h\"\n");
   EXPECT_THAT(check_tree(root_),
               testing::ElementsAre(
                   "examples/f.cc may not include core/check.h", "include/quire/engine.h may not include fmt/format.h",
-                  "include/quire/engine.h may not include sys/mman.h", "src/core/d.cc may not include kv/block_key.h",
-                  "src/engine/e.cc may not include xxhash.h", "src/kv/a.cc may not include scheduler/scheduler.h",
-                  "src/model/c.cc may not include kernels/cpu/kernels.h", "src/scheduler/b.h may not include model/batch.h",
-                  "src/scheduler/b.h may not include quire/engine.h"));
+                  "include/quire/engine.h may not include sys/mman.h", "src/backend/g.cc may not include simt/emulator.h",
+                  "src/core/d.cc may not include kv/block_key.h", "src/engine/e.cc may not include xxhash.h",
+                  "src/kv/a.cc may not include scheduler/scheduler.h", "src/model/c.cc may not include kernels/cpu/kernels.h",
+                  "src/scheduler/b.h may not include model/batch.h", "src/scheduler/b.h may not include quire/engine.h"));
 }
 
 TEST_F(FakeTree, CudaOutsideItsFoldersIsNamed) {

@@ -7,8 +7,17 @@
 // warp, those) that no row sees are skipped; masks are applied only where a row of the warp does not see all of a tile.
 // The values of positions that only other rows of the tile see are multiplied by 0: they must be finite.
 //
-//   D, M      registers (sm_80, sm_90a)   shared memory   blocks per SM (H200)   in flight per SM
-//   TABLE
+//   D     M    registers (sm_80, sm_90a)   shared memory   blocks per SM (H200)   in flight per SM
+//   64    64   142, 147                    56 KB           3                      96 KB
+//   64    128  224, 228                    64 KB           2                      64 KB
+//   80    64   162, 168                    50 KB           3                      60 KB
+//   96    64   175, 183                    60 KB           2                      48 KB
+//   128   64   192, 200                    80 KB           2                      64 KB
+//   128   128  255, 255                    96 KB           2                      64 KB
+//   256   64   250, 251                    96 KB           2                      64 KB
+//
+// (nvcc 13.0, no spills; in flight: what is copied while a tile is computed. 27 KB hide the latency of an H200's memory; all fit
+// the 99 KB that a block may have on sm_86 and sm_89.)
 #pragma once
 
 #include "kernels/cuda/common.cuh"
@@ -203,6 +212,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm) prefil
     if (sees) warp.weigh(keys + Config::kTileBytes);
   }
   cp_async_wait<0>();
+  __syncthreads();  // Q of all warps, if there was no tile; its place is written next
   // Read again rather than kept in registers through the loop.
   const WorkItem done = params.items[work_index(params)];
   const RowTile rows(params, done);

@@ -372,6 +372,16 @@ double rounded(int type, double value) {
   return std::ldexp(std::nearbyint(std::ldexp(value, -unit)), unit);
 }
 
+TEST_P(Conformance, ConvertsAsManyAsAsked) {  // the buffers end there
+  const Buffer<std::uint32_t> packed(300);
+  const Buffer<float> unpacked(600);
+  for (const int type : {0, 1}) {
+    unpack_pairs(type, packed.data(), unpacked.data(), 300);
+    pack_pairs(type, unpacked.data(), packed.data(), 300);
+  }
+  EXPECT_TRUE(std::isnan(unpacked[599]));
+}
+
 TEST_P(Conformance, WidensEveryTwoByteFloat) {
   std::vector<std::uint32_t> packed(1 << 15);
   for (std::uint32_t i = 0; i < packed.size(); ++i) packed[i] = i * 2 | (i * 2 + 1) << 16;

@@ -26,15 +26,18 @@ INSTANTIATE_TEST_SUITE_P(HeadSizes, AttentionSchedules, ::testing::Values(64, 80
 
 TEST_P(AttentionSchedules, ChangeNoBit) {
   // Decode: each warp's ring is filled three times; prefill: more tiles than stages.
-  const AttentionProblem problem{.sequences = {{1, 1, 700}, {2, 40, 330}},
+  const AttentionProblem problem{.sequences = {{1, 1, 1600}, {2, 40, 330}},
                                  .num_heads = 3,
                                  .num_kv_heads = 1,
                                  .head_size = GetParam(),
-                                 .window = 600,
+                                 .window = 1540,
                                  .softcap = 20.0f};
   for (const AttentionKernel kernel : {AttentionKernel::kPrefill, AttentionKernel::kDecode}) {
     for (const int num_sms : {1, 1000}) {
       DeviceAttention attention(problem);
+      if (num_sms > 1) {
+        EXPECT_FALSE(attention.plan({.kernel = kernel, .num_sms = num_sms}).combines.empty());
+      }
       std::vector<float> first;
       for (const simt::Options& options : simt::all_schedules()) {
         const simt::ScopedOptions scoped(options);
@@ -94,10 +97,6 @@ class DeterministicAttention : public ::testing::Test {
     AttentionRun waves = kDeterministic;
     waves.workspace_bytes = cuda::partial_bytes(3 * 64 * problem.num_kv_heads, problem.head_size);
     EXPECT_TRUE(same_bits(run_attention(problem, waves), expected)) << "little workspace";
-    for (const simt::Options& options : simt::all_schedules()) {
-      const simt::ScopedOptions scoped(options);
-      EXPECT_TRUE(same_bits(run_attention(problem, kDeterministic), expected)) << options;
-    }
   }
 };
 
@@ -108,13 +107,13 @@ TEST_F(DeterministicAttention, FromTheBeginning) {
 }
 
 TEST_F(DeterministicAttention, AcrossASegment) {
-  check({.sequences = {}, .num_heads = 3, .num_kv_heads = 1}, 2030, 2065);
-  check({.sequences = {}, .num_heads = 2, .num_kv_heads = 1, .head_size = 96}, 4088, 4105);
+  check({.sequences = {}, .num_heads = 3, .num_kv_heads = 1}, 2040, 2056);
+  check({.sequences = {}, .num_heads = 2, .num_kv_heads = 1, .head_size = 96}, 4092, 4100);
 }
 
 TEST_F(DeterministicAttention, WindowsAcrossASegment) {
   // Of one tile's rows some see one segment, some the other, some both; 2,048 sees none of the first.
-  check({.sequences = {}, .num_heads = 3, .num_kv_heads = 1, .window = 30}, 2035, 2085);
+  check({.sequences = {}, .num_heads = 3, .num_kv_heads = 1, .window = 30}, 2040, 2082);
   check({.sequences = {}, .num_heads = 2, .num_kv_heads = 1, .head_size = 128, .window = 1}, 2040, 2060);
   check({.sequences = {}, .num_heads = 2, .num_kv_heads = 1, .window = 2049}, 4090, 4110);
 }

@@ -33,7 +33,7 @@ class CudaAttention : public ::testing::TestWithParam<Way> {
 };
 class PeerBugs : public CudaAttention {};
 
-// A single SM never needs a split and takes the large tile; a thousand split what they can and take the small one.
+// A single SM takes the large tile and seldom splits; a thousand split what they can and take the small one.
 const Way kWays[] = {
     {"PrefillLargeTile", {.kernel = AttentionKernel::kPrefill, .num_sms = 1}},
     {"PrefillSmallTileSplit", {.kernel = AttentionKernel::kPrefill, .num_sms = 1000}},

@@ -118,10 +118,7 @@ void Block::prepare(const Grid& grid, uint3 block_index) {
   error_ = nullptr;
   ready_warps_ = 0;
   ready_lanes_ = {};
-  for (Warp& warp : warps_) {
-    warp.lanes = warp.returned = 0;
-    for (WarpOperation& operation : warp.operations) operation.mask = 0;
-  }
+  for (Warp& warp : warps_) warp.lanes = warp.returned = warp.open = 0;
   const std::uint64_t place = (std::uint64_t{block_index.z} << 48) ^ (std::uint64_t{block_index.y} << 32) ^ block_index.x;
   random_state_ = (options().seed + 1) * 0x9E3779B97F4A7C15u ^ (place + 1) * 0xD1B54A32D192ED03u;
   if (random_state_ == 0) random_state_ = 1;
@@ -199,7 +196,9 @@ void Block::check_return(const Lane& lane) const {
   if (num_at_barrier_ > 0)
     fail("divergent barrier: returned while {} thread(s) wait in __syncthreads at {}", num_at_barrier_,
          simt::to_string(barrier_site_));
-  for (const WarpOperation& operation : warps_[lane.warp].operations) {
+  const Warp& warp = warps_[lane.warp];
+  for (std::uint32_t open = warp.open; open != 0; open &= open - 1) {
+    const WarpOperation& operation = warp.operations[std::countr_zero(open)];
     const std::uint32_t missing = operation.mask & ~operation.arrived;
     if ((missing >> lane.lane & 1) != 0)
       fail("divergent warp: returned while lanes of its warp wait for it in {} at {}", operation.kind.name,

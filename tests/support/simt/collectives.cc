@@ -13,6 +13,10 @@ namespace {
 
 std::string describe(const char* name, Site site) { return fmt::format("{} at {}", name, to_string(site)); }
 
+bool same(const WarpOperation::Kind& a, const WarpOperation::Kind& b) {
+  return a.operand_bytes == b.operand_bytes && (a.name == b.name || std::strcmp(a.name, b.name) == 0);
+}
+
 }  // namespace
 
 WarpOperation& Block::meet(const WarpOperation::Kind& kind, std::uint32_t mask, const void* operand, Site site,
@@ -26,25 +30,23 @@ WarpOperation& Block::meet(const WarpOperation::Kind& kind, std::uint32_t mask, 
   if ((mask & warp.returned) != 0) refuse("names lanes that have returned from the kernel");
 
   WarpOperation* found = nullptr;
-  WarpOperation* unused = nullptr;
-  for (WarpOperation& operation : warp.operations) {
-    if (operation.mask == 0) {
-      unused = &operation;
-    } else if (operation.arrived != operation.mask && (operation.mask & mask) != 0) {  // else: the others are about to leave it
-      if (operation.mask != mask)
-        refuse(fmt::format("overlaps mask {:#x} of {}", operation.mask, describe(operation.kind.name, operation.site)));
-      found = &operation;
-    }
+  for (std::uint32_t open = warp.open; open != 0; open &= open - 1) {
+    WarpOperation& operation = warp.operations[std::countr_zero(open)];
+    if (operation.arrived == operation.mask || (operation.mask & mask) == 0) continue;  // others are about to leave it
+    if (operation.mask != mask)
+      refuse(fmt::format("overlaps mask {:#x} of {}", operation.mask, describe(operation.kind.name, operation.site)));
+    found = &operation;
   }
   if (found == nullptr) {
-    if (unused == nullptr) fail("{}: too many warp operations under way", describe(kind.name, site));
-    found = unused;
+    const auto unused = static_cast<std::size_t>(std::countr_one(warp.open));
+    if (unused >= warp.operations.size()) fail("{}: too many warp operations under way", describe(kind.name, site));
+    warp.open |= 1u << unused;
+    found = &warp.operations[unused];
     found->kind = kind;
     found->site = site;
     found->mask = mask;
     found->arrived = found->left = 0;
-  } else if (std::strcmp(found->kind.name, kind.name) != 0 || found->kind.operand_bytes != kind.operand_bytes ||
-             !(found->site == site)) {
+  } else if (!same(found->kind, kind) || !(found->site == site)) {
     fail("lanes of a warp meet in different operations: {} and {}", describe(kind.name, site),
          describe(found->kind.name, found->site));
   }
@@ -63,7 +65,9 @@ WarpOperation& Block::meet(const WarpOperation::Kind& kind, std::uint32_t mask, 
 
 void Block::leave(WarpOperation& operation) {
   operation.left |= 1u << running_->lane;
-  if (operation.left == operation.mask) operation.mask = 0;
+  if (operation.left != operation.mask) return;
+  Warp& warp = warps_[running_->warp];
+  warp.open &= ~(1u << (&operation - warp.operations.data()));
 }
 
 namespace {

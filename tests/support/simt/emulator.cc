@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <cstdlib>
 #include <cstring>
 #include <ostream>
 
@@ -15,13 +15,23 @@ namespace {
 
 Options current_options;
 
-constexpr std::array kAllSchedules = {
-    Options{.schedule = Schedule::kAscending},
-    Options{.schedule = Schedule::kDescending},
-    Options{.schedule = Schedule::kRandom, .seed = 1},
-    Options{.schedule = Schedule::kRandom, .seed = 2},
-    Options{.schedule = Schedule::kRandom, .seed = 3, .async_copies = AsyncCopies::kEager},
-};
+std::vector<Options> make_schedules() {
+  std::vector<Options> schedules = {
+      {.schedule = Schedule::kAscending},
+      {.schedule = Schedule::kDescending},
+      {.schedule = Schedule::kRandom, .seed = 1},
+      {.schedule = Schedule::kRandom, .seed = 2},
+      {.schedule = Schedule::kRandom, .seed = 3, .async_copies = AsyncCopies::kEager},
+  };
+  const char* const more = std::getenv("QUIRE_SIMT_SEEDS");
+  const int num_more = more != nullptr ? std::atoi(more) : 0;
+  for (int i = 0; i < num_more; ++i) {
+    schedules.push_back({.schedule = Schedule::kRandom,
+                         .seed = static_cast<std::uint64_t>(i) + 4,
+                         .async_copies = i % 2 == 0 ? AsyncCopies::kLazy : AsyncCopies::kEager});
+  }
+  return schedules;
+}
 
 }  // namespace
 
@@ -47,7 +57,10 @@ std::ostream& operator<<(std::ostream& out, const Options& options) {
   return out << (options.async_copies == AsyncCopies::kEager ? ", eager copies" : ", lazy copies");
 }
 
-std::span<const Options> all_schedules() { return kAllSchedules; }
+std::span<const Options> all_schedules() {
+  static const std::vector<Options> schedules = make_schedules();
+  return schedules;
+}
 
 const Options& options() { return current_options; }
 
@@ -72,6 +85,8 @@ void ReadWatch::note(const void* address, std::size_t bytes) {
     if (count < 255) ++count;
   }
 }
+
+bool is_watching() { return !watches.empty(); }
 
 void note_watched_read(const void* address, std::size_t bytes) {
   for (ReadWatch* watch : watches) watch->note(address, bytes);

@@ -42,6 +42,7 @@ struct Options {
 std::ostream& operator<<(std::ostream& out, const Options& options);
 
 // The runs that every kernel test makes: both orders, some seeds, eager copies. A right kernel gives the same bits in all.
+// The environment variable QUIRE_SIMT_SEEDS adds so many seeds.
 std::span<const Options> all_schedules();
 
 const Options& options();

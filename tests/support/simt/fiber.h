@@ -5,8 +5,10 @@
 
 #include <cstddef>
 
-#if !defined(__x86_64__)
-#define SIMT_UCONTEXT 1
+#if !defined(__x86_64__) && !defined(SIMT_UCONTEXT)
+#define SIMT_UCONTEXT 1  // may be defined from outside to try it
+#endif
+#if defined(SIMT_UCONTEXT)
 #include <ucontext.h>
 #endif
 

@@ -17,12 +17,11 @@ constexpr std::uint16_t float_to_bfloat16(float value) {
 
 constexpr float half_to_float(std::uint16_t bits) {
   const std::uint32_t sign = (bits & 0x8000u) << 16;
-  const std::uint32_t exponent = bits >> 10 & 31;
-  const std::uint32_t fraction = bits & 0x3FF;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000 | fraction << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
-  const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
-  return sign != 0 ? -magnitude : magnitude;
+  const std::uint32_t magnitude = bits & 0x7FFFu;
+  // As a float's fields the bits mean a number 2^112 times too small, subnormal ones too.
+  const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
+  const std::uint32_t not_finite = magnitude >= 0x7C00 ? 0x7F800000 : 0;
+  return std::bit_cast<float>(sign | not_finite | std::bit_cast<std::uint32_t>(scaled));
 }
 
 constexpr std::uint16_t float_to_half(float value) {

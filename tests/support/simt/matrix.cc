@@ -42,25 +42,27 @@ template <float (*kToFloat)(std::uint16_t)>
 void multiply(WarpOperation& operation) {
   float a[16][16];
   float b[16][8];
-  MultiplyOperand operands[kWarpLanes];
+  double d[16][8];
   for (int lane = 0; lane < kWarpLanes; ++lane) {
     const int g = lane / 4;
     const int t = lane % 4;
-    MultiplyOperand& operand = operands[lane];
+    MultiplyOperand operand;
     std::memcpy(&operand, operation.operands[lane].data(), sizeof(operand));
     for (int i = 0; i < 8; ++i) a[g + (i & 2) * 4][2 * t + (i & 1) + (i & 4) * 2] = kToFloat(operand.a[i]);
     for (int i = 0; i < 4; ++i) b[2 * t + (i & 1) + (i & 2) * 4][g] = kToFloat(operand.b[i]);
+    for (int i = 0; i < 4; ++i) d[g + (i & 2) * 4][2 * t + (i & 1)] = operand.d[i];
+  }
+  for (int row = 0; row < 16; ++row) {
+    for (int k = 0; k < 16; ++k) {
+      for (int column = 0; column < 8; ++column) d[row][column] += double{a[row][k]} * double{b[k][column]};
+    }
   }
   for (int lane = 0; lane < kWarpLanes; ++lane) {
     const int g = lane / 4;
     const int t = lane % 4;
-    float d[4];
-    for (int i = 0; i < 4; ++i) {
-      double sum = operands[lane].d[i];
-      for (int k = 0; k < 16; ++k) sum += double{a[g + (i & 2) * 4][k]} * double{b[k][2 * t + (i & 1)]};
-      d[i] = static_cast<float>(sum);
-    }
-    std::memcpy(operation.results[lane].data(), d, sizeof(d));
+    float mine[4];
+    for (int i = 0; i < 4; ++i) mine[i] = static_cast<float>(d[g + (i & 2) * 4][2 * t + (i & 1)]);
+    std::memcpy(operation.results[lane].data(), mine, sizeof(mine));
   }
 }
 

@@ -65,7 +65,7 @@ void observe(Access access, const void* address, std::size_t bytes, const void* 
                         b->shared().offset(address), bytes, code);
     }
     count(reads ? TrafficCounter::Kind::kSharedLoad : TrafficCounter::Kind::kSharedStore, place, address, bytes);
-  } else if (in_device_memory(address, bytes)) {
+  } else if ((options().count_traffic || is_watching()) && in_device_memory(address, bytes)) {
     if (reads) note_watched_read(address, bytes);
     count(reads ? TrafficCounter::Kind::kGlobalLoad : TrafficCounter::Kind::kGlobalStore, place, address, bytes);
   }

@@ -23,7 +23,8 @@ bool announce_hooks();
 void observe_shared(RaceDetector::Access access, TrafficCounter::Kind kind, const void* address, std::size_t bytes, Site site);
 void observe_global(TrafficCounter::Kind kind, const void* address, std::size_t bytes, Site site);
 
-// For tests/support/simt only: counts reads of watched bytes.
+// For the living ReadWatches.
+bool is_watching();
 void note_watched_read(const void* address, std::size_t bytes);
 
 }  // namespace simt

@@ -7,8 +7,11 @@
 namespace simt {
 
 void RaceDetector::prepare() {
-  if (cells_.empty()) cells_.resize(SharedMemory::kCapacity);
-  ++block_;  // makes every cell stale
+  if (cells_.empty()) {
+    cells_.resize(SharedMemory::kCapacity);
+    pieces_.resize(SharedMemory::kCapacity / kPieceBytes);
+  }
+  ++block_;  // makes every piece stale
   epoch_ = 0;
   num_reports_ = 0;
   for (auto& warp : known_) {
@@ -33,34 +36,34 @@ bool RaceDetector::races(const Mark& earlier, const Mark& now) const {
   return known_[warp][now.thread % kLanes][earlier.thread % kLanes] < earlier.clock;
 }
 
-void RaceDetector::check(const Cell& cell, Access access, const Mark& now, std::size_t offset, const void* code) {
+// False if it reports something.
+bool RaceDetector::check(const Cell& cell, Access access, const Mark& now, std::size_t offset, const void* code) {
   const bool reads = access == Access::kRead || access == Access::kAtomic;
   const bool writes = access != Access::kRead;
-  const auto found = [&](const char* what, const Mark& earlier) { report({what, offset, now.thread, earlier.thread, code}); };
+  const auto found = [&](const char* what, const Mark& earlier) {
+    report({what, offset, now.thread, earlier.thread, code});
+    return false;
+  };
   if (access == Access::kCopyLanding) {
     // Its own issue is the last write unless somebody interfered, which was found then.
   } else if (cell.in_flight) {
-    found(reads ? "read before the asynchronous copy has landed" : "write while an asynchronous copy is under way", cell.writer);
-    return;
+    return found(reads ? "read before the asynchronous copy has landed" : "write while an asynchronous copy is under way",
+                 cell.writer);
   } else if (reads && cell.writer.thread == kNobody) {
-    found("read of uninitialised shared memory", now);
-    return;
+    return found("read of uninitialised shared memory", now);
   }
-  if (races(cell.writer, now)) {
-    found(writes ? "write after write" : "read after write", cell.writer);
-    return;
-  }
-  if (!writes) return;
+  if (races(cell.writer, now)) return found(writes ? "write after write" : "read after write", cell.writer);
+  if (!writes) return true;
   for (const Mark& reader : cell.readers) {
-    if (!races(reader, now)) continue;
-    found("write after read", reader);
-    return;
+    if (races(reader, now)) return found("write after read", reader);
   }
+  return true;
 }
 
 void RaceDetector::update(Cell& cell, Access access, const Mark& now) {
   if (access != Access::kRead) {
     cell.writer = now;
+    cell.readers = {};  // who is ordered after this write is ordered after them
     cell.in_flight = access == Access::kCopyIssue;
     return;
   }
@@ -78,12 +81,30 @@ void RaceDetector::update(Cell& cell, Access access, const Mark& now) {
 
 void RaceDetector::access(Access access, int thread, std::size_t offset, std::size_t bytes, const void* code) {
   const Mark now = mark(thread, access == Access::kAtomic);
-  const std::int64_t reports_before = num_reports_;
-  for (std::size_t i = offset; i < offset + bytes; ++i) {
-    Cell& cell = cells_[i];
-    if (cell.block != block_) cell = {.block = block_, .in_flight = false, .writer = {}, .readers = {}};
-    if (num_reports_ == reports_before) check(cell, access, now, i, code);  // one report per access
-    update(cell, access, now);
+  bool clean = true;  // one report per access
+  const std::size_t end = offset + bytes;
+  while (offset < end) {
+    const std::size_t begin_of_piece = offset / kPieceBytes * kPieceBytes;
+    const std::size_t part_end = std::min(end, begin_of_piece + kPieceBytes);
+    const bool all = part_end - offset == kPieceBytes;
+    Piece& piece = pieces_[offset / kPieceBytes];
+    if (piece.block != block_) piece = {.block = block_, .whole = true, .cell = {}};
+    if (!piece.whole || !all) {
+      if (piece.whole) std::fill_n(cells_.begin() + static_cast<std::ptrdiff_t>(begin_of_piece), kPieceBytes, piece.cell);
+      piece.whole = false;
+      for (std::size_t i = offset; i < part_end; ++i) {
+        clean = clean && check(cells_[i], access, now, i, code);
+        update(cells_[i], access, now);
+      }
+      if (all && access != Access::kRead) {  // a write makes all bytes alike
+        piece.cell = cells_[offset];
+        piece.whole = true;
+      }
+    } else {
+      clean = clean && check(piece.cell, access, now, offset, code);
+      update(piece.cell, access, now);
+    }
+    offset = part_end;
   }
 }
 

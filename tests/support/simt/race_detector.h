@@ -46,20 +46,28 @@ class RaceDetector {
     std::uint32_t epoch = 0;  // number of __syncthreads before it
     std::uint32_t clock = 0;  // of the lane, counts its __syncwarp
   };
-  struct Cell {  // of a byte
-    std::uint32_t block = 0;
+  struct Cell {              // of a byte
     bool in_flight = false;  // between issue and landing of a copy
     Mark writer;
     std::array<Mark, 2> readers;
   };
 
+  // Most accesses are of 16 bytes: one cell stands for all of an aligned piece until an access to a part of it.
+  static constexpr std::size_t kPieceBytes = 16;
+  struct Piece {
+    std::uint32_t block = 0;  // of another one: nothing has happened
+    bool whole = true;
+    Cell cell;
+  };
+
   Mark mark(int thread, bool atomic) const;
   bool races(const Mark& earlier, const Mark& now) const;
-  void check(const Cell& cell, Access access, const Mark& now, std::size_t offset, const void* code);
-  void update(Cell& cell, Access access, const Mark& now);
+  bool check(const Cell& cell, Access access, const Mark& now, std::size_t offset, const void* code);
+  static void update(Cell& cell, Access access, const Mark& now);
   void report(const Report& report);
 
-  std::vector<Cell> cells_;
+  std::vector<Piece> pieces_;
+  std::vector<Cell> cells_;  // of bytes, where their piece is not whole
   std::uint32_t block_ = 0;
   std::uint32_t epoch_ = 0;
   // known_[warp][a][b]: the clock of lane b up to which lane a is ordered after it; [a][a] is the lane's own clock.

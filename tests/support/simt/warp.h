@@ -11,7 +11,8 @@
 namespace simt {
 
 struct WarpOperation {
-  static constexpr std::size_t kMaxBytes = 48;  // of an operand; mma's: a 16, b 8, d 16
+  static constexpr std::size_t kMaxBytes = 48;        // of an operand; mma's: a 16, b 8, d 16
+  static constexpr std::size_t kMaxResultBytes = 16;  // mma's d, ldmatrix's r
 
   struct Kind {
     const char* name = "";  // "__shfl_xor_sync"
@@ -20,16 +21,17 @@ struct WarpOperation {
 
   Kind kind;
   Site site;
-  std::uint32_t mask = 0;     // 0: free
+  std::uint32_t mask = 0;
   std::uint32_t arrived = 0;  // lanes
   std::uint32_t left = 0;
   alignas(16) std::array<std::array<std::byte, kMaxBytes>, 32> operands = {};
-  alignas(16) std::array<std::array<std::byte, kMaxBytes>, 32> results = {};
+  alignas(16) std::array<std::array<std::byte, kMaxResultBytes>, 32> results = {};
 };
 
 struct Warp {
   std::uint32_t lanes = 0;     // that exist
   std::uint32_t returned = 0;  // from the kernel
+  std::uint32_t open = 0;      // set of the operations that somebody has not left yet
   std::array<WarpOperation, 8> operations = {};
 };
 

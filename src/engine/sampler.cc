@@ -7,7 +7,7 @@
 
 #include "core/check.h"
 #include "core/math.h"
-#include "text/utf8.h"
+#include "core/utf8.h"
 
 namespace quire {
 namespace {
@@ -40,7 +40,7 @@ void check_stops(const std::vector<std::string>& stops) {
     if (size < 1 || size > kMaxStopBytes) {
       fail(ErrorCode::kInvalidArgument, "stop[{}] has {} bytes, outside [1, {}]", i, size, kMaxStopBytes);
     }
-    if (!text::is_valid_utf8(stops[i])) fail(ErrorCode::kInvalidArgument, "stop[{}] is not valid UTF-8", i);
+    if (!is_valid_utf8(stops[i])) fail(ErrorCode::kInvalidArgument, "stop[{}] is not valid UTF-8", i);
   }
 }
 
@@ -56,6 +56,7 @@ void check_biases(const SamplingParams& params, int vocab_size) {
 
 std::vector<TokenBias> distinct(const std::map<TokenId, float>& biases) {
   std::vector<TokenBias> out;
+  out.reserve(biases.size());
   for (const auto& [token, bias] : biases) out.push_back({token, bias});
   return out;
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/float16.h"
 #include "model/dequantize.h"
 #include "tests/support/cpu_variants.h"
 #include "tests/support/expect_error.h"

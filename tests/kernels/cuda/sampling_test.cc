@@ -35,7 +35,8 @@ std::vector<SampleResult> sample_on_cpu(const Logits& logits, const std::vector<
   ThreadPool pool(1);
   const TensorView view(flat.data(), DType::kF32,
                         {static_cast<std::int64_t>(rows.size()), static_cast<std::int64_t>(logits[0].size())});
-  cpu::best_kernels().sample({view, rows.data(), results.data()}, pool);
+  std::vector<double> scratch(cpu::sample_scratch_bytes(view.dim(1), 1) / sizeof(double));
+  cpu::best_kernels().sample({view, rows.data(), results.data()}, pool, scratch.data());
   return results;
 }
 

@@ -96,7 +96,8 @@ std::string included_header(std::string_view line) {
 
 void check_includes(const std::string& name, const Lines& lines, Lines& violations) {
   const auto room = std::find_if(kRooms.begin(), kRooms.end(), [&](const Room& r) { return name.starts_with(r.folder); });
-  const bool may_see_cuda = starts_with_any(name, {"kernels/cuda/", "src/backend/cuda/", "tests/support/simt/"});
+  const bool may_see_cuda = starts_with_any(
+      name, {"kernels/cuda/", "src/backend/cuda/", "tests/support/simt/", "tests/support/gpu/", "benchmarks/kernels/attention"});
   for (const std::string& line : lines) {
     const std::string header = included_header(line);
     if (header.empty()) continue;

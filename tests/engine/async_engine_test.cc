@@ -174,8 +174,12 @@ TEST_F(AsyncEngineTest, CallbackIsDestroyedBeforeItsRequestHasLeft) {
 TEST_F(AsyncEngineTest, BackPressureRefusesAndRecovers) {
   AsyncEngine async(engine(), {.max_queued = 2});
   Listener a, b, c;
-  async.submit(request(1, 200), a.callback());
-  async.submit(request(2, 200), b.callback());
+  std::atomic<bool> may_go_on{false};
+  async.submit(request(1), [&, inner = a.callback()](const TokenEvent& event) {
+    while (!may_go_on) std::this_thread::yield();
+    inner(event);
+  });
+  async.submit(request(2), b.callback());
   try {
     async.submit(request(3), c.callback());
     ADD_FAILURE() << "a third request was accepted";
@@ -183,6 +187,7 @@ TEST_F(AsyncEngineTest, BackPressureRefusesAndRecovers) {
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
     EXPECT_THAT(error.what(), HasSubstr("max_queued"));
   }
+  may_go_on = true;
   a.wait(), b.wait();
   for (int i = 0; i < 1000; ++i) {  // the callback runs a moment before the place is free
     try {

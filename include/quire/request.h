@@ -48,8 +48,8 @@ struct SamplingParams {
   int min_tokens = 0;                        // end tokens and stop tokens cannot be sampled before. [0, max_tokens]
   std::vector<TokenId> stop_token_ids = {};  // end the choice, and are not part of its text; honoured with ignore_eos too; at
                                              // most 1,024
-  std::vector<std::string> stop = {};  // end the choice before the text; at most 64, of 1 to 1,024 bytes of UTF-8
-  bool ignore_eos = false;             // go on after the model's own end tokens
+  std::vector<std::string> stop = {};        // end the choice before the text; at most 64, of 1 to 1,024 bytes of UTF-8
+  bool ignore_eos = false;                   // go on after the model's own end tokens
 };
 
 struct Request {

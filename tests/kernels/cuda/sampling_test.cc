@@ -295,7 +295,7 @@ TEST(PackSampleRows, KeepsEveryField) {
   const std::uint32_t mask[] = {0xabcdu, 0x1234u, 0x5555u};
   SampleRow full{0.5f, 3, 0.9f, 0.1f, 0.8f, 1.2f, 0.3f, -0.4f};
   full.counts = counts, full.num_counts = 3, full.biases = biases, full.num_biases = 1, full.mask = mask;
-  full.num_allowed = 40, full.seed = 12, full.stream = 3, full.counter = 5;
+  full.num_allowed = 33, full.seed = 12, full.stream = 3, full.counter = 5;
   full.draw = false, full.target = 17, full.logprob = true, full.num_top = 9;
   const SampleRow rows[] = {SampleRow{}, full, full};
   std::vector<std::byte> packed;
@@ -312,11 +312,11 @@ TEST(PackSampleRows, KeepsEveryField) {
               std::vector<float>({0.5f, 0.9f, 0.1f, 0.8f, 1.2f, 0.3f, -0.4f}));
     EXPECT_EQ(std::vector<int>(
                   {row.top_k, row.num_counts, row.num_biases, row.num_allowed, row.target, row.num_top, row.draw, row.logprob}),
-              std::vector<int>({3, 3, 1, 40, 17, 9, 0, 1}));
+              std::vector<int>({3, 3, 1, 33, 17, 9, 0, 1}));
     EXPECT_TRUE(row.uniform >= 0.0 && row.uniform < 1.0);
     EXPECT_EQ(row.counts_at, end);
     EXPECT_EQ(row.biases_at, end + 24);
-    EXPECT_EQ(row.mask_at, end + 32);  // two words: of 40 tokens
+    EXPECT_EQ(row.mask_at, end + 32);  // two words: of 33 tokens
     EXPECT_EQ(std::memcmp(packed.data() + row.counts_at, counts, sizeof counts), 0);
     EXPECT_EQ(std::memcmp(packed.data() + row.biases_at, biases, sizeof biases), 0);
     EXPECT_EQ(std::memcmp(packed.data() + row.mask_at, mask, 8), 0);

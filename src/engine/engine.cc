@@ -119,7 +119,7 @@ std::vector<TokenEvent> Engine::Impl::step() {
   } catch (...) {
     const Error error = current_error();
     if (!failed_) give_up(error);
-    throw error;
+    throw Error(error);
   }
   return std::exchange(events_, {});
 }

@@ -98,6 +98,7 @@ std::vector<float> widen(const Placement& p, bool add_one) {
 
 std::vector<std::uint16_t> narrowed(const std::vector<float>& values, DType type) {
   std::vector<std::uint16_t> narrow;
+  narrow.reserve(values.size());
   for (const float value : values) narrow.push_back(type == DType::kF16 ? float_to_half(value) : float_to_bfloat16(value));
   return narrow;
 }

@@ -61,7 +61,7 @@ std::uint64_t append_work(const cuda::SplitPlan& plan, std::vector<std::int32_t>
 
 cuda::AttentionPlan attention_plan(const AttentionWork& work, void* workspace) {
   QUIRE_CHECK(work.on_host != nullptr && work.on_device.num_elements() >= kInts<Head>);
-  Head head;
+  Head head{};
   std::memcpy(&head, work.on_host, sizeof(head));
   const std::int64_t waves = kInts<Head>, items = waves + head.num_waves * kInts<cuda::SplitWave>;
   const std::int64_t combines = items + head.num_items * kInts<cuda::WorkItem>;

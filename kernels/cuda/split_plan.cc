@@ -72,15 +72,17 @@ class Planner {
 
   // Where the range is cut: first and last are its ends.
   std::vector<std::int32_t> cuts(const RowRange& range, int part_length) const {
-    int unit = kDeterministicSegment, step = kDeterministicSegment;
-    if (shape_.rule == SplitRule::kBalanced) {
+    const bool is_balanced = shape_.rule == SplitRule::kBalanced;
+    const int unit = is_balanced ? kSplitAlignment : kDeterministicSegment;
+    const int first = range.begin / unit * unit;
+    int step = unit;
+    if (is_balanced) {
       // Rounded, not up: a part half as long again costs less than another part of little.
-      const int length = range.end - range.begin, num_parts = std::max(1, (length + part_length / 2) / part_length);
-      unit = kSplitAlignment;
+      const int length = range.end - first, num_parts = std::max(1, (length + part_length / 2) / part_length);
       step = std::max(round_up(ceil_div(length, num_parts), unit), unit);
     }
     std::vector<std::int32_t> at{range.begin};
-    for (int cut = range.begin / unit * unit + step; cut < range.end; cut += step) at.push_back(cut);
+    for (int cut = first + step; cut < range.end; cut += step) at.push_back(cut);
     at.push_back(range.end);
     return at;
   }

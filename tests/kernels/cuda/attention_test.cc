@@ -135,6 +135,17 @@ TEST_P(CudaAttention, SegmentsKeepAbsoluteOffsets) {
   EXPECT_TRUE(same_bits({out.begin(), out.begin() + 2 * kRow}, std::vector<float>(2 * kRow, NAN))) << "rows outside were written";
 }
 
+TEST_P(CudaAttention, PlansMayReachBeyondWhatRowsSee) {
+  DeviceAttention attention({.sequences = {{1, 1, 100}, {2, 20, 150}, {3, 1, 10}}, .num_kv_heads = 1, .window = 40});
+  cuda::SplitPlan plan = attention.plan(run());
+  ASSERT_TRUE(plan.combines.empty());
+  for (cuda::WorkItem& item : plan.items) {
+    item.begin = 0;
+    item.end = 1 << 20;
+  }
+  EXPECT_TRUE(same_bits(attention.run(attention.args(), run(), plan), attention.run(run())));
+}
+
 TEST_P(CudaAttention, NanInAVisibleKeyReachesTheRowsThatSeeItAndNoOther) {
   DeviceAttention attention({.sequences = {{1, 3, 20}, {2, 1, 20}}, .placement = 3});
   const std::vector<float> before = attention.run(run());

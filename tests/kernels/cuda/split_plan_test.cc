@@ -167,6 +167,9 @@ TEST(SplitPlan, ShortSequencesStayWhole) {
   EXPECT_EQ(plan.items.size(), 4u);
   EXPECT_TRUE(plan.combines.empty());
   EXPECT_EQ(plan.num_partial_rows, 0);
+  Step window = decode_step({150, 97, 1000});  // ranges that begin just before a multiple of the alignment
+  window.shape.window = 40;
+  EXPECT_TRUE(window.decode().combines.empty());
 }
 
 TEST(SplitPlan, AFullDeviceNeedsNoSplit) {

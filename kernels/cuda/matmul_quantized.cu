@@ -19,7 +19,7 @@ struct QuantizedMatmulParams {
   std::int64_t num_rows;
   std::uint8_t* weight;  // packed, [M, K]
   std::int64_t weight_row_bytes;
-  const float* bias;        // [M] or nullptr
+  const T* bias;            // [M] or nullptr
   void* out;                // [R, M] T, or F32
   std::int64_t out_stride;  // elements
   bool is_out_float;
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) matmul_quantized_kernel(Qua
   float sum = partial[0][column][m];
   for (int w = 1; w < kWarps; ++w) sum += partial[w][column][m];
   const std::int64_t outer = static_cast<std::int64_t>(blockIdx.x) * kTileRows + m;
-  if (p.bias != nullptr) sum += p.bias[outer];
+  if (p.bias != nullptr) sum += widen(load_global(p.bias + outer));
   const std::int64_t place = (first_row + column) * p.out_stride + outer;
   if (p.is_out_float) {
     static_cast<float*>(p.out)[place] = sum;
@@ -144,7 +144,7 @@ void check_projection(const char* op, const TensorView& x, const Projection& pro
   require(weight.dim(1) == x.dim(1), op, "weight", weight, "[M, K] with x's K");
   require(reinterpret_cast<std::uintptr_t>(weight.data) % 16 == 0, op, "weight", weight, "16-byte aligned");
   if (projection.bias.data != nullptr)
-    require(is_shaped(projection.bias, DType::kF32, {weight.dim(0)}), op, "bias", projection.bias, "[M] F32");
+    require(is_shaped(projection.bias, x.dtype, {weight.dim(0)}), op, "bias", projection.bias, "[M] of x's type");
   const DType out = projection.out.dtype;
   require((out == x.dtype || out == DType::kF32) && is_shaped(projection.out, out, {x.dim(0), weight.dim(0)}), op, "out",
           projection.out, "[R, M] F32 or of x's type");
@@ -170,7 +170,7 @@ void matmul_quantized(const MatmulArgs& args, Stream stream) {
                                             rows,
                                             projection.weight.as<std::uint8_t>(),
                                             row_bytes(projection.weight.dtype, args.x.dim(1)),
-                                            projection.bias.as<const float>(),
+                                            projection.bias.as<const T>(),
                                             projection.out.data,
                                             projection.out.outer_stride,
                                             projection.out.dtype == DType::kF32};

@@ -71,6 +71,12 @@ struct AttentionLists {
   std::uint64_t launch_key = 0;
 };
 
+// What ops do with a matrix.
+enum class MatrixUse : std::uint8_t {
+  kProduct,  // weight of matmul
+  kLookup,   // table of embed, and perhaps a weight too
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -84,9 +90,10 @@ class Backend {
   virtual DeviceBuffer allocate(std::size_t bytes) = 0;
   // Whether host memory (a mapped file, a host array) can be read by ops in place.
   virtual bool reads_host_memory() const = 0;
-  // The type that a matrix of a file's type is computed from on this device: the same, unless upload_matrix() converts.
-  virtual DType matrix_dtype(DType file_dtype) const = 0;
-  // Fills `to`, a matrix of matrix_dtype(from.dtype), with `from`, the same shape in host memory.
+  // The type in which this device keeps `matrix` of a file: its own, unless upload_matrix() converts.
+  virtual DType matrix_dtype(const TensorView& matrix, MatrixUse use) const = 0;
+  // Fills `to`, of matrix_dtype(from) and from's shape, with `from`, in host memory. The bytes on the device are the device's
+  // business even where the type is the same: it may keep them in another order.
   virtual void upload_matrix(const TensorView& to, const TensorView& from) = 0;
   // In order with the ops; the host's memory is free again on return.
   virtual void upload(void* to_device, const void* from_host, std::size_t bytes) = 0;

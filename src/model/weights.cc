@@ -72,12 +72,19 @@ std::vector<Placement> match_tensors(const ModelFiles& files, std::vector<Expect
   return placements;
 }
 
+// A matrix as it lies in the file.
+TensorView in_file(const Placement& p) {
+  // Views are of const memory by contract; TensorView has one pointer type for both.
+  return TensorView(const_cast<std::byte*>(p.source->data.data()), p.source->dtype, {p.expected.rows, p.expected.columns});
+}
+
 // Decides who is copied. Returns the bytes of the buffer.
-std::int64_t lay_out(std::vector<Placement>& placements, const Backend& backend) {
+std::int64_t lay_out(std::vector<Placement>& placements, const Weights& weights, const Backend& backend) {
   std::int64_t total = 0;
   for (Placement& p : placements) {
     const bool vector = p.expected.is_vector();
-    p.dtype = p.expected.is_norm ? DType::kF32 : vector ? backend.activation_dtype() : backend.matrix_dtype(p.source->dtype);
+    const MatrixUse use = p.expected.place == &weights.embedding ? MatrixUse::kLookup : MatrixUse::kProduct;
+    p.dtype = p.expected.is_norm ? DType::kF32 : vector ? backend.activation_dtype() : backend.matrix_dtype(in_file(p), use);
     p.num_bytes = row_bytes(p.dtype, p.expected.rows * (vector ? 1 : p.expected.columns));
     if (!vector && backend.reads_host_memory() && p.dtype == p.source->dtype && is_aligned(*p.source)) continue;
     p.offset = total;
@@ -116,12 +123,10 @@ void fill(const Placement& p, bool add_one, std::byte* buffer, Backend& backend)
     *p.expected.place = vector;
     return;
   }
-  // Views are of const memory by contract; TensorView has one pointer type for both.
-  const TensorView in_file(const_cast<std::byte*>(p.source->data.data()), p.source->dtype, {p.expected.rows, p.expected.columns});
-  TensorView matrix = in_file;
+  TensorView matrix = in_file(p);
   if (p.offset >= 0) {
     matrix = TensorView(buffer + p.offset, p.dtype, {p.expected.rows, p.expected.columns});
-    backend.upload_matrix(matrix, in_file);
+    backend.upload_matrix(matrix, in_file(p));
   }
   *p.expected.place = matrix;
 }
@@ -145,7 +150,7 @@ LoadedModel load_model(const std::string& path, Backend& backend) {
   LoadedModel model;
   Weights& weights = model.weights;
   std::vector<Placement> placements = match_tensors(files, expected_tensors(files.config, files.naming, weights));
-  const std::int64_t buffer_bytes = lay_out(placements, backend);
+  const std::int64_t buffer_bytes = lay_out(placements, weights, backend);
 
   auto storage = std::make_shared<Storage>();
   storage->files = files.storage;

@@ -17,7 +17,9 @@ namespace {
 constexpr std::size_t kStagingBytes = std::size_t{16} << 20;  // larger than any step's arrays; weights pass in pieces
 constexpr std::size_t kWorkspaceBytes = std::size_t{64}
                                         << 20;  // attention's partial results; a step that needs more goes in waves
-constexpr std::size_t kAlignment = 256;         // of what is staged
+constexpr std::int64_t kPackedRows = 16;        // rows of a weight are packed together
+constexpr std::int64_t kMostPackedRows = 8;  // of x: packed weights are read once for so many; beyond, cuBLASLt is given floats
+constexpr std::size_t kAlignment = 256;      // of what is staged
 
 static_assert(kWorkspaceBytes >= cuda::Matmul::kWorkspaceBytes);
 
@@ -62,8 +64,11 @@ std::unique_ptr<Backend> create_cuda_backend(Device device, const BackendOptions
 
 // ---- device and memory
 
-CudaBackend::CudaBackend(int device, const BackendOptions& options)
-    : device_(device), activation_dtype_(options.activation_dtype), deterministic_(options.deterministic) {
+CudaBackend::CudaBackend(int device, const BackendOptions& options, std::size_t unpacked_bytes)
+    : device_(device),
+      activation_dtype_(options.activation_dtype),
+      deterministic_(options.deterministic),
+      unpacked_bytes_(unpacked_bytes) {
   if (activation_dtype_ != DType::kBF16 && activation_dtype_ != DType::kF16) {
     fail(ErrorCode::kUnsupported, "device cuda:{}: activations and KV are {}, must be BF16 or F16", device,
          to_string(activation_dtype_));
@@ -149,12 +154,16 @@ void CudaBackend::synchronize() {
   staging_.used = 0;
 }
 
-// ---- weights: every matrix in the type of activations
+// ---- weights: packed as the file has them where a kernel takes that, else in the type of activations
 
-DType CudaBackend::matrix_dtype(DType) const { return activation_dtype_; }
+// Deterministic: never packed, for the product of few rows sums in another order than that of many.
+DType CudaBackend::matrix_dtype(const TensorView& matrix, MatrixUse use) const {
+  const bool packed = !deterministic_ && use == MatrixUse::kProduct && cuda::is_packable(matrix);
+  return packed ? matrix.dtype : activation_dtype_;
+}
 
 void CudaBackend::upload_matrix(const TensorView& to, const TensorView& from) {
-  if (from.dtype == to.dtype) {
+  if (from.dtype == to.dtype && !is_quantized(to.dtype)) {
     upload(to.data, from.data, static_cast<std::size_t>(from.num_bytes()));
     return;
   }
@@ -164,13 +173,20 @@ void CudaBackend::upload_matrix(const TensorView& to, const TensorView& from) {
     return;
   }
   const std::int64_t bytes = row_bytes(from.dtype, from.dim(1));
-  const std::int64_t rows = std::max<std::int64_t>(static_cast<std::int64_t>(kStagingBytes) / bytes, 1);
+  const std::int64_t rows =
+      std::max<std::int64_t>(static_cast<std::int64_t>(kStagingBytes) / bytes / kPackedRows, 1) * kPackedRows;
   if (raw_.bytes() < static_cast<std::size_t>(rows * bytes)) raw_ = allocate(static_cast<std::size_t>(rows * bytes));
   for (std::int64_t first = 0; first < from.dim(0); first += rows) {
     const std::int64_t count = std::min(rows, from.dim(0) - first);
     upload(raw_.data(), from.row(first), static_cast<std::size_t>(count * bytes));
-    cuda::dequantize(TensorView(raw_.data(), from.dtype, {count, from.dim(1)}), to.rows(first, count), stream_);
+    const TensorView raw(raw_.data(), from.dtype, {count, from.dim(1)});
+    if (to.dtype == from.dtype) {
+      cuda::pack_weight(raw, to.rows(first, count), stream_);
+    } else {
+      cuda::dequantize(raw, to.rows(first, count), stream_);
+    }
   }
+  if (is_quantized(to.dtype) && unpacked_.bytes() == 0) unpacked_ = allocate(unpacked_bytes_);
 }
 
 // ---- replay
@@ -229,7 +245,40 @@ void CudaBackend::embed(const EmbedArgs& args) { cuda::embed(args, stream_); }
 void CudaBackend::rms_norm(const RmsNormArgs& args) { cuda::rms_norm(args, stream_); }
 void CudaBackend::add_rms_norm(const AddRmsNormArgs& args) { cuda::add_rms_norm(args, stream_); }
 void CudaBackend::add(const AddArgs& args) { cuda::add(args, stream_); }
-void CudaBackend::matmul(const MatmulArgs& args) { (*matmul_)(args, stream_); }
+void CudaBackend::matmul(const MatmulArgs& args) {
+  for (int i = 0; i < args.num_projections; ++i) {
+    MatmulArgs one{.x = args.x, .num_projections = 1, .projections = {args.projections[i]}};
+    if (!is_quantized(args.projections[i].weight.dtype)) {
+      (*matmul_)(one, stream_);
+    } else if (args.x.dim(0) <= kMostPackedRows) {
+      cuda::matmul_quantized(one, stream_);
+    } else {
+      multiply_unpacked(args.x, args.projections[i]);
+    }
+  }
+}
+
+// Some rows of the weight at a time: they become columns of `out`.
+void CudaBackend::multiply_unpacked(const TensorView& x, const Projection& projection) {
+  const std::int64_t inner = projection.weight.dim(1);
+  const auto fitting = static_cast<std::int64_t>(unpacked_bytes_) / row_bytes(activation_dtype_, inner);
+  const std::int64_t step = std::max<std::int64_t>(fitting / kPackedRows, 1) * kPackedRows;
+  QUIRE_CHECK_MSG(fitting >= kPackedRows, "a weight of {} columns", inner);
+  for (std::int64_t first = 0; first < projection.weight.dim(0); first += step) {
+    const std::int64_t count = std::min(step, projection.weight.dim(0) - first);
+    const TensorView unpacked(unpacked_.data(), activation_dtype_, {count, inner});
+    cuda::unpack_weight(projection.weight.rows(first, count), unpacked, stream_);
+    const auto columns = [&](const TensorView& whole) {
+      TensorView part = whole;
+      part.data = whole.as<std::byte>() + row_bytes(whole.dtype, first);
+      part.shape[static_cast<std::size_t>(whole.rank) - 1] = count;
+      return part;
+    };
+    const TensorView bias = projection.bias.data == nullptr ? TensorView() : columns(projection.bias);
+    (*matmul_)({.x = x, .num_projections = 1, .projections = {{unpacked, bias, columns(projection.out)}}}, stream_);
+  }
+}
+
 void CudaBackend::rope_table(const RopeTableArgs& args) { cuda::rope_table(args, stream_); }
 void CudaBackend::rope(const RopeArgs& args) { cuda::rope(args, stream_); }
 void CudaBackend::append_kv(const AppendKvArgs& args) { cuda::append_kv(args, stream_); }

@@ -20,7 +20,8 @@ std::unique_ptr<Backend> create_cuda_backend(Device device, const BackendOptions
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(int device, const BackendOptions& options);
+  // `unpacked_bytes`: of a packed weight, made floats at a time for products of many rows.
+  CudaBackend(int device, const BackendOptions& options, std::size_t unpacked_bytes = std::size_t{64} << 20);
   ~CudaBackend() override;
 
   Device device() const override { return {DeviceKind::kCuda, device_}; }
@@ -30,7 +31,7 @@ class CudaBackend final : public Backend {
 
   DeviceBuffer allocate(std::size_t bytes) override;
   bool reads_host_memory() const override { return false; }
-  DType matrix_dtype(DType file_dtype) const override;
+  DType matrix_dtype(const TensorView& matrix, MatrixUse use) const override;
   void upload_matrix(const TensorView& to, const TensorView& from) override;
   void upload(void* to_device, const void* from_host, std::size_t bytes) override;
   void download(void* to_host, const void* from_device, std::size_t bytes) override;
@@ -70,10 +71,12 @@ class CudaBackend final : public Backend {
   void use_device() const;
   DeviceBuffer allocate_pinned(std::size_t bytes);
   void* stage(const void* from_host, std::size_t bytes);
+  void multiply_unpacked(const TensorView& x, const Projection& projection);
 
   int device_;
   DType activation_dtype_;
   bool deterministic_;
+  std::size_t unpacked_bytes_;
   std::string isa_;
   int num_sms_ = 0;
   cuda::Stream stream_ = nullptr;
@@ -82,6 +85,7 @@ class CudaBackend final : public Backend {
   std::vector<std::byte> packed_rows_;  // of sample()
   DeviceBuffer sampling_;               // its rows, results and scratch; grows
   DeviceBuffer raw_;                    // of upload_matrix: rows as the file has them
+  DeviceBuffer unpacked_;               // rows of a packed weight in the type of activations, for products of many rows
   std::optional<cuda::Matmul> matmul_;
   StepGraphs graphs_;
 };

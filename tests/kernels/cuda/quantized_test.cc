@@ -167,9 +167,10 @@ TEST_P(CudaMatmulQuantized, ReadsTheWeightsOnceForEightRows) {
 TEST_P(CudaMatmulQuantized, BiasOutTypesStridesAndRowsOfAMatrix) {
   const Product product{GetParam(), DType::kF16, 48, 256};
   const std::vector<float> x = noises(2 * 256, 3), bias_values = noises(48, 4);
-  const DeviceTensor bias(DType::kF32, {48}, bias_values);
+  const DeviceTensor bias(DType::kF16, {48}, bias_values);
+  const std::vector<float> bias_floats = rounded(DType::kF16, bias_values);
   const std::vector<float> plain = product.run(x), biased = product.run(x, bias);
-  for (int i = 0; i < 96; ++i) EXPECT_EQ(biased[i], plain[i] + bias_values[i % 48]);
+  for (int i = 0; i < 96; ++i) EXPECT_EQ(biased[i], plain[i] + bias_floats[i % 48]);
   Product narrow = product;
   narrow.out_type = DType::kF16;
   EXPECT_TRUE(same_bits(narrow.run(x, bias), rounded(DType::kF16, biased)));
@@ -211,7 +212,7 @@ TEST(CudaMatmulQuantizedProjections, MayDifferInType) {
 TEST(CudaQuantizedArguments, AreRefusedByName) {
   const DeviceTensor weight(DType::kQ4_0, {32, 64}), odd(DType::kQ4_0, {24, 64}), narrow(DType::kQ4_0, {32, 96});
   const DeviceTensor five(DType::kQ5_0, {32, 64}), x(DType::kBF16, {2, 64}), wide_x(DType::kBF16, {2, 128});
-  const DeviceTensor f32(DType::kF32, {2, 64}), out(DType::kF32, {2, 32}), half(DType::kF16, {2, 32}), bias(DType::kF32, {31});
+  const DeviceTensor f32(DType::kF32, {2, 64}), out(DType::kF32, {2, 32}), half(DType::kF16, {2, 32}), bias(DType::kF16, {31});
   const auto product = [](const TensorView& in, const TensorView& w, const TensorView& b, const TensorView& to) {
     cuda::matmul_quantized({.x = in, .num_projections = 1, .projections = {{w, b, to}}}, nullptr);
   };
@@ -222,7 +223,7 @@ TEST(CudaQuantizedArguments, AreRefusedByName) {
   EXPECT_ERROR(product(x, odd, {}, out), ErrorCode::kInvalidArgument, "weight is Q4_0 [24, 64]");
   EXPECT_ERROR(product(x, five, {}, out), ErrorCode::kInvalidArgument, "weight is Q5_0 [32, 64]");
   EXPECT_ERROR(product(wide_x, weight, {}, out), ErrorCode::kInvalidArgument, "weight is Q4_0 [32, 64]");
-  EXPECT_ERROR(product(x, weight, bias, out), ErrorCode::kInvalidArgument, "bias is F32 [31]");
+  EXPECT_ERROR(product(x, weight, bias, out), ErrorCode::kInvalidArgument, "bias is F16 [31]");
   EXPECT_ERROR(product(x, weight, {}, half), ErrorCode::kInvalidArgument, "out is F16 [2, 32]");
   EXPECT_ERROR(cuda::pack_weight(narrow, narrow, nullptr), ErrorCode::kInvalidArgument, "pack_weight: from is Q4_0 [32, 96]");
   EXPECT_ERROR(cuda::pack_weight(weight, odd, nullptr), ErrorCode::kInvalidArgument, "to is Q4_0 [24, 64]");

@@ -25,5 +25,5 @@ configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/quireConfig.cmake.in" "
 # Before 1.0 a minor version may change the API.
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/quireConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/quireConfig.cmake" "${PROJECT_BINARY_DIR}/quireConfigVersion.cmake"
-  "${CMAKE_CURRENT_LIST_DIR}/FindOniguruma.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindUtf8proc.cmake"
+  "${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindOniguruma.cmake" "${CMAKE_CURRENT_LIST_DIR}/FindUtf8proc.cmake"
   "${CMAKE_CURRENT_LIST_DIR}/FindXXHash.cmake" DESTINATION "${quire_config_dir}")

@@ -84,8 +84,7 @@ std::vector<quire::TokenId> prompt_for(const std::string& question, const quire:
     ++num_forgotten;
   }
   if (num_forgotten > 0) {
-    std::printf("[the context of %zu tokens is full: the oldest %d turn%s forgotten]\n", context, num_forgotten,
-                num_forgotten == 1 ? " is" : "s are");
+    std::printf("[the context of %zu tokens is full: turns forgotten: %d]\n", context, num_forgotten);
     std::fflush(stdout);
   }
   return prompt;
@@ -189,7 +188,7 @@ int main(int argc, char** argv) try {
   app.add_option("--max-context", options.max_context, "tokens of the whole dialogue; 0: what the model takes");
   app.add_option("--max-tokens", options.max_tokens, "most tokens of one answer")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1'000'000));
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   run(options);
 } catch (const std::exception& error) {

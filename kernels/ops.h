@@ -6,7 +6,8 @@
 // Activations are F32 on the CPU backend, BF16 or F16 on CUDA. Where an op reads a block id it multiplies in 64 bits.
 //
 // The promise behind every op: the bits of a result row depend on that row's inputs alone, not on T, S, R, on the other rows, on
-// the block size, on where blocks lie, or on the number of threads. The order of every reduction stands in docs/numerics.md.
+// the block size, on where blocks lie, or on the number of threads. The order of every reduction stands in docs/numerics.md
+// (CPU) and docs/cuda_numerics.md.
 #pragma once
 
 #include <cstdint>

@@ -330,6 +330,8 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the mutants and stop")
     options = parser.parse_args()
     build = options.build.resolve()
+    if not (build / "build.ninja").exists():
+        parser.error(f"{options.build} is no build folder: cmake --preset dev && cmake --build --preset dev")
 
     work = []
     for target in options.test:

@@ -43,7 +43,8 @@ struct SamplingParams {
   int best_of = 0;                   // choices generated, of which the n with the highest mean logprob are returned, after all
                                      // have ended; 0: n. [n, 128]
   std::optional<int> logprobs = {};  // of each generated token, with that many alternatives; [0, 20]
-  std::optional<int> prompt_logprobs = {};   // of each prompt token but the first, with that many alternatives; [0, 20]
+  std::optional<int> prompt_logprobs = {};   // of each prompt token but the first, with that many alternatives; [0, 20].
+                                             // The prompt is then computed whole, not taken from the prefix cache
   int max_tokens = 256;                      // at most this many generated tokens; clamped to what the context holds. At least 1
   int min_tokens = 0;                        // end tokens and stop tokens cannot be sampled before. [0, max_tokens]
   std::vector<TokenId> stop_token_ids = {};  // end the choice, and are not part of its text; honoured with ignore_eos too; at

@@ -158,7 +158,9 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, DecodeOptions option
 }
 
 std::string Tokenizer::token_bytes(TokenId id) const {
-  QUIRE_CHECK_MSG(impl_->vocabulary().contains(id), "token id {}", id);
+  if (!impl_->vocabulary().contains(id)) {
+    fail(ErrorCode::kInvalidArgument, "token id {} is not in the vocabulary of {} tokens", id, impl_->vocabulary().size());
+  }
   return is_special(id) ? std::string() : impl_->vocabulary().bytes(id);
 }
 

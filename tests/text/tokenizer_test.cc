@@ -162,6 +162,13 @@ TEST(Tokenizer, TokenBytesAndIds) {
   EXPECT_EQ(t.token_bytes(t.token_id("\u0120a")), " a");
   EXPECT_EQ(t.token_bytes(0xFF), "\xFF");
   EXPECT_EQ(t.token_bytes(t.token_id("<|x|>")), "");
+  try {
+    (void)t.token_bytes(99'999'999);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(std::string(error.what()).find("99999999"), std::string::npos) << error.what();
+  }
   EXPECT_EQ(t.token_id("nothing"), -1);
   EXPECT_TRUE(t.is_special(t.token_id("<|x|>")));
   EXPECT_EQ(t.decode(std::vector<TokenId>{t.token_id("<|x|>")}, {.skip_special = false}), "<|x|>");

@@ -1,5 +1,4 @@
-// copy_async(): bytes between any two places, device or host, in the order of a stream. On a host compiler, where the emulator's
-// device memory is ordinary memory, it copies at once.
+// copy_async(): bytes between any two places, device or host, in the order of a stream.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +17,7 @@ inline void copy_async(void* to, const void* from, std::size_t bytes, [[maybe_un
 #if defined(__CUDACC__)
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
 #else
-  std::memcpy(to, from, bytes);
+  simt::enqueue(stream, [to, from, bytes] { std::memcpy(to, from, bytes); });
 #endif
 }
 

@@ -1,6 +1,6 @@
 // The CUDA kernels behind the ops of kernels/ops.h: one launcher each. A launcher checks shapes, types and ranges (naming what is
 // wrong), picks the configuration, puts the kernel on the stream and returns before it has run. TensorViews point to device
-// memory. Activations are BF16 or F16, the same in every argument of a call; norms' weights and biases F32; logits F32. The tests
+// memory. Activations are BF16 or F16, the same in every argument of a call; norms' weights F32; logits F32. The tests
 // run these very sources on the CPU, see tests/support/simt/.
 #pragma once
 

@@ -38,7 +38,7 @@ class Planner {
     const std::vector<RowRange> ranges = row_ranges(row_tile);
     const int part_length = shape_.rule == SplitRule::kBalanced ? balanced_length(ranges) : 0;
     open_wave();
-    for (const RowRange& range : ranges) add(range, cuts(range, part_length));
+    for (const RowRange& range : ranges) add_fitting(range, part_length);
     close_wave();
     return std::move(plan_);
   }
@@ -49,15 +49,32 @@ class Planner {
   std::vector<RowRange> row_ranges(int row_tile) const {
     std::vector<RowRange> ranges;
     for (std::size_t s = 0; s < kv_lens_.size(); ++s) {
-      const int rows = num_rows(s), first_position = kv_lens_[s] - (q_indptr_[s + 1] - q_indptr_[s]);
-      for (int first = 0; first < rows; first += row_tile) {
-        const int count = std::min(row_tile, rows - first);
-        const int first_seen = first_position + first / group_, last_seen = first_position + (first + count - 1) / group_;
-        const int begin = shape_.window > 0 ? std::max(0, first_seen - shape_.window + 1) : 0;
-        ranges.push_back({static_cast<std::int32_t>(s), first, count, begin, std::max(begin, last_seen + 1)});
-      }
+      const int rows = num_rows(s);
+      for (int first = 0; first < rows; first += row_tile)
+        ranges.push_back(row_range(s, first, std::min(row_tile, rows - first)));
     }
     return ranges;
+  }
+
+  RowRange row_range(std::size_t s, int first, int count) const {
+    const int first_position = kv_lens_[s] - (q_indptr_[s + 1] - q_indptr_[s]);
+    const int first_seen = first_position + first / group_, last_seen = first_position + (first + count - 1) / group_;
+    const int begin = shape_.window > 0 ? std::max(0, first_seen - shape_.window + 1) : 0;
+    return {static_cast<std::int32_t>(s), first, count, begin, std::max(begin, last_seen + 1)};
+  }
+
+  // Fewer rows an item where all of them with their parts do not fit the workspace. In deterministic mode no bit depends on that.
+  void add_fitting(const RowRange& range, int part_length) {
+    const std::vector<std::int32_t> at = cuts(range, part_length);
+    const auto num_parts = static_cast<std::int64_t>(at.size()) - 1;
+    const std::int64_t needed = num_parts * shape_.num_kv_heads * range.num_rows;
+    if (num_parts == 1 || range.num_rows == 1 || partial_bytes(needed, shape_.head_size) <= shape_.workspace_bytes) {
+      return add(range, at);
+    }
+    const auto s = static_cast<std::size_t>(range.sequence);
+    const int half = range.num_rows / 2;
+    add_fitting(row_range(s, range.first_row, half), part_length);
+    add_fitting(row_range(s, range.first_row + half, range.num_rows - half), part_length);
   }
 
   // Positions of a part so that all blocks the GPU holds at once get about equal shares of the step.

@@ -127,6 +127,29 @@ TEST_P(CudaEngineOfOneFamily, RefusesByNameWhatTheKernelsLack) {
   EXPECT_ERROR(create_cuda_backend({DeviceKind::kCuda, 1}, {}), ErrorCode::kUnsupported, "cuda:1");
 }
 
+// A recorded step is launched for longer contexts too, whose ranges are cut into more parts.
+TEST_P(CudaEngineOfOneFamily, ReplayedStepsFollowAGrowingNumberOfParts) {
+  TinyModelSpec spec = cuda_model_spec("llama");
+  spec.max_context = 1024;
+  write_gguf(spec, path_);
+  Request request = scored_request(1, 880);
+  request.sampling.prompt_logprobs.reset();
+  request.sampling.max_tokens = 30;  // across position 896, where decode has four parts instead of three
+  std::vector<Outcome> outcomes;
+  for (const bool deterministic : {true, false}) {
+    EngineOptions options = cuda_options();
+    options.deterministic = deterministic;
+    Engine engine = cuda_engine(path_, options);
+    outcomes.push_back(run(engine, {request}).at({0, 0}));
+  }
+  const auto chosen = [](const Outcome& outcome, std::size_t i) { return logprob(outcome.logprob_bits[4 * i]); };
+  ASSERT_EQ(outcomes[0].tokens.size(), 30u);
+  for (std::size_t i = 0; i < 30; ++i) {
+    ASSERT_NEAR(chosen(outcomes[0], i), chosen(outcomes[1], i), 0.1) << "token " << i;
+    if (outcomes[0].tokens[i] != outcomes[1].tokens[i]) break;  // at a near tie
+  }
+}
+
 class CudaEngineReplay : public CudaEngineFixture {};
 INSTANTIATE_TEST_SUITE_P(OneAndSixGroups, CudaEngineReplay, ::testing::Values("llama", "gemma3"));
 

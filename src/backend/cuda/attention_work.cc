@@ -49,7 +49,7 @@ std::uint64_t append_work(const cuda::SplitPlan& plan, std::vector<std::int32_t>
   append(&head, 1, list);
   append(waves.data(), waves.size(), list);
   std::uint64_t key = 1;
-  // num_partial_rows varies from step to step and is only checked against the workspace.
+  // num_partial_rows varies from step to step, but no launch depends on it: see PartialMemory.
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (i != offsetof(Head, num_partial_rows) / sizeof(std::int32_t))
       key = key * 0x100000001b3 + static_cast<std::uint32_t>(list[i]);
@@ -59,7 +59,7 @@ std::uint64_t append_work(const cuda::SplitPlan& plan, std::vector<std::int32_t>
   return key;
 }
 
-cuda::AttentionPlan attention_plan(const AttentionWork& work, void* workspace) {
+cuda::AttentionPlan attention_plan(const AttentionWork& work, int head_size, const PartialMemory& memory) {
   QUIRE_CHECK(work.on_host != nullptr && work.on_device.num_elements() >= kInts<Head>);
   Head head{};
   std::memcpy(&head, work.on_host, sizeof(head));
@@ -74,8 +74,9 @@ cuda::AttentionPlan attention_plan(const AttentionWork& work, void* workspace) {
   // The list was written as ints and is read as structs of ints.
   plan.waves = {reinterpret_cast<const cuda::SplitWave*>(work.on_host + waves), static_cast<std::size_t>(head.num_waves)};
   plan.row_tile = head.row_tile;
-  plan.num_partial_rows = head.num_partial_rows;
-  plan.workspace = workspace;
+  plan.num_partial_rows = memory.bytes / cuda::partial_bytes(1, head_size);
+  plan.workspace = memory.data;
+  QUIRE_CHECK(head.num_partial_rows <= plan.num_partial_rows);
   return plan;
 }
 

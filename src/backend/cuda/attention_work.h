@@ -1,5 +1,5 @@
 // AttentionWork of a CUDA backend: a SplitPlan as one array of int32, so that it travels with the step's other arrays, and back
-// as what a launch wants. Layout: a head of kHeadInts, the waves, the items, the combines (kernels/cuda/split_plan.h). Pure.
+// as what a launch wants. Layout: a head, the waves, the items, the combines (kernels/cuda/split_plan.h). Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,15 @@ namespace quire {
 
 // Adds `plan` to `list`; nothing if it has no items. Items and combines are filled up to powers of two with such that do nothing,
 // so that equal launches are frequent. Returns a number for what a launch takes from the list: of equal numbers, equal launches.
-std::uint64_t append_work(const cuda::SplitPlan& plan, std::vector<std::int32_t>& list);
+[[nodiscard]] std::uint64_t append_work(const cuda::SplitPlan& plan, std::vector<std::int32_t>& list);
 
-// The launch's view of `work`, with `workspace` for partial results. REQUIRES: `work` is what append_work() wrote, on both sides.
-cuda::AttentionPlan attention_plan(const AttentionWork& work, void* workspace);
+// Memory for partial results, the same in every step, so that a launch does not depend on how much of it a step uses.
+struct PartialMemory {
+  void* data = nullptr;
+  std::int64_t bytes = 0;
+};
+
+// The launch's view of `work`. REQUIRES: `work` is what append_work() wrote, on both sides, for heads of `head_size`.
+cuda::AttentionPlan attention_plan(const AttentionWork& work, int head_size, const PartialMemory& memory);
 
 }  // namespace quire

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backend/cuda/attention_work.h"
 #include "backend/cuda/cuda_check.h"
 #include "core/float16.h"
 #include "core/math.h"
@@ -224,19 +223,24 @@ void CudaBackend::plan_attention(const AttentionShape& shape, AttentionLists& li
   const auto num_decode = static_cast<std::size_t>(shape.num_decode);
   const auto decode_rows = shape.q_indptr.first(num_decode + 1);
   const auto decode_lens = shape.kv_lens.first(num_decode);
-  append_work(
-      deterministic_ ? cuda::plan_prefill(split, decode_rows, decode_lens) : cuda::plan_decode(split, decode_rows, decode_lens),
-      lists.decode);
-  append_work(cuda::plan_prefill(split, shape.q_indptr.subspan(num_decode), shape.kv_lens.subspan(num_decode)), lists.prefill);
+  const cuda::SplitPlan decode =
+      deterministic_ ? cuda::plan_prefill(split, decode_rows, decode_lens) : cuda::plan_decode(split, decode_rows, decode_lens);
+  const cuda::SplitPlan prefill =
+      cuda::plan_prefill(split, shape.q_indptr.subspan(num_decode), shape.kv_lens.subspan(num_decode));
+  constexpr std::uint64_t kFactor = 0x9e3779b97f4a7c15;
+  lists.launch_key = append_work(decode, lists.decode) * kFactor;
+  lists.launch_key ^= append_work(prefill, lists.prefill);
 }
 
+PartialMemory CudaBackend::partial_memory() const { return {workspace_.data(), static_cast<std::int64_t>(kWorkspaceBytes)}; }
+
 void CudaBackend::prefill_attention(const AttentionArgs& args) {
-  cuda::prefill_attention(args, attention_plan(args.work, workspace_.data()), stream_);
+  cuda::prefill_attention(args, attention_plan(args.work, args.kv.head_size, partial_memory()), stream_);
 }
 
 void CudaBackend::decode_attention(const AttentionArgs& args) {
   if (deterministic_) return prefill_attention(args);
-  cuda::decode_attention(args, attention_plan(args.work, workspace_.data()), stream_);
+  cuda::decode_attention(args, attention_plan(args.work, args.kv.head_size, partial_memory()), stream_);
 }
 
 // ---- other ops

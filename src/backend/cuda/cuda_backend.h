@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cuda/attention_work.h"
 #include "backend/cuda/step_graph.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/split_plan.h"
@@ -71,6 +72,7 @@ class CudaBackend final : public Backend {
   void use_device() const;
   DeviceBuffer allocate_pinned(std::size_t bytes);
   void* stage(const void* from_host, std::size_t bytes);
+  PartialMemory partial_memory() const;
   void multiply_unpacked(const TensorView& x, const Projection& projection);
 
   int device_;

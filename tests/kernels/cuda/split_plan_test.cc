@@ -238,8 +238,25 @@ TEST(SplitPlan, WavesFitTheWorkspace) {
   EXPECT_GT(plan.waves.size(), 1u);
   check_coverage(step, plan);
   check_partials(step, plan);
-  step.shape.workspace_bytes = partial_bytes(rows, step.shape.head_size) - 1;
+  step.shape.workspace_bytes = partial_bytes(5 * 2, step.shape.head_size);  // one row with its parts
+  check_coverage(step, step.prefill());
+  step.shape.workspace_bytes -= 1;
   EXPECT_ERROR(step.prefill(), ErrorCode::kInvalidArgument, "workspace_bytes is");
+}
+
+// A step is never refused for its length: where a tile's rows with all their parts do not fit, items have fewer rows.
+TEST(SplitPlan, ALongContextWithManyHeadsFitsASmallWorkspace) {
+  Step step;
+  step.shape.num_heads = step.shape.num_kv_heads = 32;
+  step.shape.workspace_bytes = std::int64_t{64} << 20;
+  step.q_lens = {2048};
+  step.kv_lens = {131072};
+  for (const SplitRule rule : {SplitRule::kDeterministic, SplitRule::kBalanced}) {
+    step.shape.rule = rule;
+    const SplitPlan plan = step.prefill();
+    check_coverage(step, plan);
+    EXPECT_LE(partial_bytes(plan.num_partial_rows, step.shape.head_size), step.shape.workspace_bytes);
+  }
 }
 
 TEST(SplitPlan, TheLargeTileWhereItFillsTheDevice) {

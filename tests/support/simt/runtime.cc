@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -38,6 +39,7 @@ struct Runtime {
   std::size_t free_bytes = std::size_t{1} << 30;
   bool broken = false;  // sticky
   std::unordered_map<void*, std::unique_ptr<simt::DeviceMemory>> memory;
+  std::set<CUstream_st*> streams;
 };
 
 Runtime& runtime() {
@@ -152,6 +154,9 @@ const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(erro
 cudaError_t cudaGetLastError() { return runtime().broken ? cudaErrorIllegalAddress : cudaSuccess; }
 
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
+  for (const CUstream_st* stream : runtime().streams) {
+    if (stream->capturing) return cudaErrorStreamCaptureUnsupported;
+  }
   if (allocation_fails()) return cudaErrorMemoryAllocation;
   auto memory = std::make_unique<simt::DeviceMemory>(bytes);
   *pointer = memory->data();
@@ -160,6 +165,11 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
 }
 
 cudaError_t cudaFree(void* pointer) {
+  // As on a device, where it waits for what is under way.
+  for (CUstream_st* stream : runtime().streams) {
+    if (stream->capturing) return cudaErrorStreamCaptureUnsupported;
+    (void)drain(*stream);
+  }
   return pointer == nullptr || runtime().memory.erase(pointer) == 1 ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -192,10 +202,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
+  runtime().streams.insert(*stream);
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  runtime().streams.erase(stream);
   delete stream;
   return cudaSuccess;
 }

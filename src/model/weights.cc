@@ -104,10 +104,10 @@ std::vector<float> widen(const Placement& p, bool add_one) {
 }
 
 std::vector<std::uint16_t> narrowed(const std::vector<float>& values, DType type) {
-  std::vector<std::uint16_t> narrow;
-  narrow.reserve(values.size());
-  for (const float value : values) narrow.push_back(type == DType::kF16 ? float_to_half(value) : float_to_bfloat16(value));
-  return narrow;
+  std::vector<std::uint16_t> bits;
+  bits.reserve(values.size());
+  for (const float value : values) bits.push_back(narrow(value, type));
+  return bits;
 }
 
 void fill(const Placement& p, bool add_one, std::byte* buffer, Backend& backend) {
@@ -117,8 +117,8 @@ void fill(const Placement& p, bool add_one, std::byte* buffer, Backend& backend)
     if (p.dtype == DType::kF32) {
       backend.upload(vector.data, values.data(), values.size() * sizeof(float));
     } else {
-      const std::vector<std::uint16_t> narrow = narrowed(values, p.dtype);
-      backend.upload(vector.data, narrow.data(), narrow.size() * sizeof(narrow.front()));
+      const std::vector<std::uint16_t> bits = narrowed(values, p.dtype);
+      backend.upload(vector.data, bits.data(), bits.size() * sizeof(bits.front()));
     }
     *p.expected.place = vector;
     return;
@@ -133,9 +133,7 @@ void fill(const Placement& p, bool add_one, std::byte* buffer, Backend& backend)
 
 // Hugging Face multiplies by a constant of the embedding's type.
 float rounded_to(DType type, float value) {
-  if (type == DType::kBF16) return bfloat16_to_float(float_to_bfloat16(value));
-  if (type == DType::kF16) return half_to_float(float_to_half(value));
-  return value;
+  return type == DType::kBF16 || type == DType::kF16 ? widen(narrow(value, type), type) : value;
 }
 
 struct Storage {

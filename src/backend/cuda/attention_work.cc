@@ -33,29 +33,26 @@ void append(const T* values, std::size_t count, std::vector<std::int32_t>& list)
 
 }  // namespace
 
-std::uint64_t append_work(const cuda::SplitPlan& plan, std::vector<std::int32_t>& list) {
+std::uint64_t append_work(cuda::SplitPlan plan, std::vector<std::int32_t>& list) {
   if (plan.items.empty()) return 0;
-  std::vector<cuda::SplitWave> waves = plan.waves;
-  std::vector<cuda::WorkItem> items = plan.items;
-  std::vector<cuda::CombineItem> combines = plan.combines;
-  if (waves.size() == 1) {
-    items.resize(std::bit_ceil(items.size()), kNoItem);
-    combines.resize(combines.empty() ? 0 : std::bit_ceil(combines.size()), kNoCombine);
-    waves.front().num_items = static_cast<int>(items.size());
-    waves.front().num_combines = static_cast<int>(combines.size());
+  if (plan.waves.size() == 1) {
+    plan.items.resize(std::bit_ceil(plan.items.size()), kNoItem);
+    if (!plan.combines.empty()) plan.combines.resize(std::bit_ceil(plan.combines.size()), kNoCombine);
+    plan.waves.front().num_items = static_cast<int>(plan.items.size());
+    plan.waves.front().num_combines = static_cast<int>(plan.combines.size());
   }
-  const Head head{plan.row_tile, static_cast<std::int32_t>(waves.size()), static_cast<std::int32_t>(items.size()),
-                  static_cast<std::int32_t>(combines.size()), static_cast<std::int32_t>(plan.num_partial_rows)};
+  const Head head{plan.row_tile, static_cast<std::int32_t>(plan.waves.size()), static_cast<std::int32_t>(plan.items.size()),
+                  static_cast<std::int32_t>(plan.combines.size()), static_cast<std::int32_t>(plan.num_partial_rows)};
   append(&head, 1, list);
-  append(waves.data(), waves.size(), list);
+  append(plan.waves.data(), plan.waves.size(), list);
   std::uint64_t key = 1;
   // num_partial_rows varies from step to step, but no launch depends on it: see PartialMemory.
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (i != offsetof(Head, num_partial_rows) / sizeof(std::int32_t))
       key = key * 0x100000001b3 + static_cast<std::uint32_t>(list[i]);
   }
-  append(items.data(), items.size(), list);
-  append(combines.data(), combines.size(), list);
+  append(plan.items.data(), plan.items.size(), list);
+  append(plan.combines.data(), plan.combines.size(), list);
   return key;
 }
 

@@ -13,7 +13,7 @@ namespace quire {
 
 // Adds `plan` to `list`; nothing if it has no items. Items and combines are filled up to powers of two with such that do nothing,
 // so that equal launches are frequent. Returns a number for what a launch takes from the list: of equal numbers, equal launches.
-[[nodiscard]] std::uint64_t append_work(const cuda::SplitPlan& plan, std::vector<std::int32_t>& list);
+[[nodiscard]] std::uint64_t append_work(cuda::SplitPlan plan, std::vector<std::int32_t>& list);
 
 // Memory for partial results, the same in every step, so that a launch does not depend on how much of it a step uses.
 struct PartialMemory {

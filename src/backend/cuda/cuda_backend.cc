@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "backend/cuda/cuda_check.h"
 #include "core/float16.h"
@@ -13,10 +14,9 @@
 namespace quire {
 namespace {
 
-constexpr std::size_t kStagingBytes = std::size_t{16} << 20;  // larger than any step's arrays; weights pass in pieces
-constexpr std::size_t kWorkspaceBytes = std::size_t{64}
-                                        << 20;  // attention's partial results; a step that needs more goes in waves
-constexpr std::int64_t kPackedRows = 16;        // rows of a weight are packed together
+constexpr std::size_t kStagingBytes = std::size_t{16} << 20;    // larger than any step's arrays; weights pass in pieces
+constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;  // attention's partial results; larger steps go in waves
+constexpr std::int64_t kPackedRows = 16;                        // rows of a weight are packed together
 constexpr std::int64_t kMostPackedRows = 8;  // of x: packed weights are read once for so many; beyond, cuBLASLt is given floats
 constexpr std::size_t kAlignment = 256;      // of what is staged
 
@@ -31,19 +31,19 @@ int attribute(int device, cudaDeviceAttr which) {
 // A matrix of floats as two-byte floats of `type`.
 std::vector<std::uint16_t> narrowed(const TensorView& from, DType type) {
   const auto count = static_cast<std::size_t>(from.num_elements());
-  std::vector<std::uint16_t> narrow(count);
+  std::vector<std::uint16_t> bits(count);
   for (std::size_t i = 0; i < count; ++i) {
     float value = 0.0f;
     if (from.dtype == DType::kF32) {
       std::memcpy(&value, from.as<std::byte>() + i * sizeof(value), sizeof(value));  // files do not align it
     } else {
-      std::uint16_t bits = 0;
-      std::memcpy(&bits, from.as<std::byte>() + i * sizeof(bits), sizeof(bits));
-      value = from.dtype == DType::kF16 ? half_to_float(bits) : bfloat16_to_float(bits);
+      std::uint16_t read = 0;
+      std::memcpy(&read, from.as<std::byte>() + i * sizeof(read), sizeof(read));
+      value = widen(read, from.dtype);
     }
-    narrow[i] = type == DType::kF16 ? float_to_half(value) : float_to_bfloat16(value);
+    bits[i] = narrow(value, type);
   }
-  return narrow;
+  return bits;
 }
 
 }  // namespace
@@ -167,8 +167,8 @@ void CudaBackend::upload_matrix(const TensorView& to, const TensorView& from) {
     return;
   }
   if (!is_quantized(from.dtype)) {
-    const std::vector<std::uint16_t> narrow = narrowed(from, to.dtype);
-    upload(to.data, narrow.data(), narrow.size() * sizeof(narrow.front()));
+    const std::vector<std::uint16_t> bits = narrowed(from, to.dtype);
+    upload(to.data, bits.data(), bits.size() * sizeof(bits.front()));
     return;
   }
   const std::int64_t bytes = row_bytes(from.dtype, from.dim(1));
@@ -223,13 +223,12 @@ void CudaBackend::plan_attention(const AttentionShape& shape, AttentionLists& li
   const auto num_decode = static_cast<std::size_t>(shape.num_decode);
   const auto decode_rows = shape.q_indptr.first(num_decode + 1);
   const auto decode_lens = shape.kv_lens.first(num_decode);
-  const cuda::SplitPlan decode =
+  cuda::SplitPlan decode =
       deterministic_ ? cuda::plan_prefill(split, decode_rows, decode_lens) : cuda::plan_decode(split, decode_rows, decode_lens);
-  const cuda::SplitPlan prefill =
-      cuda::plan_prefill(split, shape.q_indptr.subspan(num_decode), shape.kv_lens.subspan(num_decode));
+  cuda::SplitPlan prefill = cuda::plan_prefill(split, shape.q_indptr.subspan(num_decode), shape.kv_lens.subspan(num_decode));
   constexpr std::uint64_t kFactor = 0x9e3779b97f4a7c15;
-  lists.launch_key = append_work(decode, lists.decode) * kFactor;
-  lists.launch_key ^= append_work(prefill, lists.prefill);
+  lists.launch_key = append_work(std::move(decode), lists.decode) * kFactor;
+  lists.launch_key ^= append_work(std::move(prefill), lists.prefill);
 }
 
 PartialMemory CudaBackend::partial_memory() const { return {workspace_.data(), static_cast<std::int64_t>(kWorkspaceBytes)}; }

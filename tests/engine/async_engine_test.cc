@@ -13,6 +13,7 @@
 
 #include "quire/error.h"
 #include "tests/engine/outcome.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/tiny_model.h"
 
 namespace quire::test {
@@ -46,18 +47,6 @@ class AsyncEngineTest : public ::testing::Test {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     };
     return r;
-  }
-
-  template <typename F>
-  static std::string error_of(ErrorCode code, F body) {
-    try {
-      body();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code) << error.what();
-      return error.what();
-    }
-    ADD_FAILURE() << "no Error thrown";
-    return {};
   }
 
   std::filesystem::path path_;

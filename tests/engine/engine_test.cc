@@ -12,6 +12,7 @@
 
 #include "quire/error.h"
 #include "tests/engine/outcome.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/tiny_model.h"
 
 namespace quire::test {
@@ -47,19 +48,6 @@ class EngineTest : public ::testing::Test {
   }
 
   static Outcome run_one(Engine& engine, const Request& r) { return run(engine, {r}).at({0, 0}); }
-
-  // The message of the Error that `body` throws; its code is checked.
-  template <typename F>
-  static std::string error_of(ErrorCode code, F body) {
-    try {
-      body();
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), code) << error.what();
-      return error.what();
-    }
-    ADD_FAILURE() << "no Error thrown";
-    return {};
-  }
 
   static inline std::filesystem::path path_;
 };

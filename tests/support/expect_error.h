@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "quire/error.h"
 
 namespace quire::test {
@@ -18,6 +20,19 @@ Error error_of(Function function, const char* text) {
   }
   ADD_FAILURE() << "no error from " << text;
   return Error(ErrorCode::kInternal, "no error");
+}
+
+// The message of the Error that `body` throws; its code is checked.
+template <typename Body>
+std::string error_of(ErrorCode code, Body body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "no Error thrown";
+  return {};
 }
 
 }  // namespace quire::test

@@ -84,24 +84,33 @@ void choose_pool_size(EngineOptions& options, const ModelConfig& config, const B
   options.kv_cache_bytes = checked_bytes(options.num_blocks, block_bytes, "num_blocks");
 }
 
-EngineOptions complete(EngineOptions options, const ModelConfig& config, const Backend& backend) {
+// What can be said without the model: a wrong option is refused before a file of gigabytes is read.
+void check_options(const EngineOptions& options) {
   constexpr int kBlockSizes[] = {8, 16, 32, 64, 128, 256};
   if (std::find(std::begin(kBlockSizes), std::end(kBlockSizes), options.block_size) == std::end(kBlockSizes)) {
     fail(ErrorCode::kInvalidArgument, "EngineOptions::block_size is {}, none of 8, 16, 32, 64, 128, 256", options.block_size);
   }
-  check_option("max_context", options.max_context, 0, config.max_context);
+  check_option("num_threads", options.num_threads, 0, 1024);
+  check_option("max_context", options.max_context, 0, std::numeric_limits<int>::max());
   check_option("max_batched_tokens", options.max_batched_tokens, 1, kMostBatchedTokens);
   check_option("max_running", options.max_running, 1, kMostRunning);
   check_option("kv_cache_bytes", options.kv_cache_bytes, 0, std::int64_t{1} << 60);
   check_option("num_blocks", options.num_blocks, 0, std::numeric_limits<std::int32_t>::max());
+  kv_dtype(options);
+}
+
+EngineOptions complete(EngineOptions options, const ModelConfig& config, const Backend& backend) {
+  check_option("max_context", options.max_context, 0, config.max_context);
   if (options.max_context == 0) options.max_context = config.max_context;
   if (options.num_threads == 0) options.num_threads = ThreadPool::default_num_threads();
   choose_pool_size(options, config, backend);
   return options;
 }
 
-std::unique_ptr<Backend> make_backend(const EngineOptions& options) {
-  check_option("num_threads", options.num_threads, 0, 1024);
+// `given`, if there is one.
+std::unique_ptr<Backend> make_backend(const EngineOptions& options, std::unique_ptr<Backend> given) {
+  check_options(options);
+  if (given != nullptr) return given;
   return create_backend(
       options.device,
       {.num_threads = options.num_threads, .activation_dtype = kv_dtype(options), .deterministic = options.deterministic});
@@ -146,7 +155,7 @@ int logit_rows(const ModelConfig& config) {
 }  // namespace
 
 Engine::Impl::Impl(const std::string& model_path, const EngineOptions& options, std::unique_ptr<Backend> backend)
-    : backend_(backend != nullptr ? std::move(backend) : make_backend(options)),
+    : backend_(make_backend(options, std::move(backend))),
       model_(load_model(model_path, *backend_)),
       tokenizer_(load_tokenizer(model_path)),
       end_ids_(all_end_ids(tokenizer_, model_.config)),

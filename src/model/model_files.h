@@ -23,4 +23,8 @@ struct ModelFiles {
 // A GGUF file (of a split model: any one of its files) or a directory with config.json and safetensors. Throws Error.
 ModelFiles open_model(const std::string& path);
 
+// For a directory in which something was not found. What somebody means who names a directory of GGUF files is one of the files:
+// throws an Error that says so; returns if there is none.
+void refuse_gguf_directory(const std::string& path);
+
 }  // namespace quire

@@ -82,7 +82,7 @@ int run(int argc, char** argv) {
   CLI::App app("Matrix products of the CPU kernels");
   std::int64_t inner = 0, outer = 0;
   const auto is_shape = [&](const std::string& text) { return parse_shape(text, inner, outer); };
-  app.add_option("--isa", options.isa, "portable or avx2");
+  app.add_option("--isa", options.isa, "portable, avx2 or avx512");
   app.add_option("--threads", options.threads, "0: all cores")->check(CLI::NonNegativeNumber);
   app.add_option("--type", options.type, "a weight type, or all");
   app.add_option("--rows", options.rows, "rows of activations")->delimiter(',')->check(CLI::PositiveNumber);

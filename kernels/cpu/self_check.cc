@@ -318,9 +318,8 @@ std::string_view first_difference(const KernelTable& a, const KernelTable& b) {
 const KernelTable& checked_kernels(const KernelTable& candidate, const KernelTable& reference) {
   const std::string_view op = first_difference(candidate, reference);
   if (op.empty()) return candidate;
-  logger().warn(
-      "the {} CPU kernel for {} differs from the {} one on this machine; using the {} kernels (slower). Please report it",
-      candidate.isa, op, reference.isa, reference.isa);
+  logger().warn("the {} CPU kernel for {} differs from the {} one on this machine; the {} kernels are not used. Please report it",
+                candidate.isa, op, reference.isa, candidate.isa);
   return reference;
 }
 

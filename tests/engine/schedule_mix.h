@@ -25,10 +25,12 @@ struct Mix {
   }
 };
 
-// The instruction sets of this machine, the best one last.
+// The instruction sets of this machine, the portable one first, the best one last.
 inline std::vector<std::string> isas() {
-  std::vector<std::string> names = {"portable"};
-  if (cpu::find_kernels("avx2") != nullptr) names.emplace_back("avx2");
+  std::vector<std::string> names;
+  for (const char* name : {"portable", "avx2", "avx512"}) {
+    if (cpu::find_kernels(name) != nullptr) names.emplace_back(name);
+  }
   return names;
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tests/kernels/weight_formats.h"
+#include "tests/support/cpu_variants.h"
 
 namespace quire::test {
 namespace {
@@ -122,8 +123,8 @@ Expected expected(const MatmulProblem& p, std::int64_t r, std::int64_t m) {
 
 std::vector<const cpu::KernelTable*> all_kernels() {
   std::vector<const cpu::KernelTable*> tables;
-  for (const char* isa : {"portable", "avx2"}) {
-    if (const cpu::KernelTable* table = cpu::find_kernels(isa)) tables.push_back(table);
+  for (const char* name : {QUIRE_CPU_VARIANTS}) {
+    if (const cpu::KernelTable* table = testing::find_variant(name)) tables.push_back(table);
   }
   return tables;
 }

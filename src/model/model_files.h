@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/file_tensor.h"
@@ -22,5 +23,8 @@ struct ModelFiles {
 
 // A GGUF file (of a split model: any one of its files) or a directory with config.json and safetensors. Throws Error.
 ModelFiles open_model(const std::string& path);
+
+// Tensors that the model does not use but files may hold: a head that tying makes redundant, divisors that are in the config.
+bool is_redundant(std::string_view tensor_name, const ModelFiles& files);
 
 }  // namespace quire

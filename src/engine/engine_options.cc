@@ -9,13 +9,33 @@
 #include "core/math.h"
 #include "core/parallel.h"
 #include "engine/engine_impl.h"
+#include "engine/engine_options.h"
 
 namespace quire {
+
+DType kv_dtype(const EngineOptions& options) {
+  switch (options.kv_type) {
+    case KvType::kAuto:
+      return options.device.kind == DeviceKind::kCpu ? DType::kF16 : DType::kBF16;
+    case KvType::kF16:
+      return DType::kF16;
+    case KvType::kBF16:
+      return DType::kBF16;
+    case KvType::kF32:
+      return DType::kF32;
+  }
+  fail(ErrorCode::kInvalidArgument, "EngineOptions::kv_type is {}, no KvType", static_cast<int>(options.kv_type));
+}
+
+int max_logit_rows(const ModelConfig& config) {
+  constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
+  constexpr std::int64_t kMostRows = 64;
+  return static_cast<int>(std::clamp<std::int64_t>(kMostBytes / (std::int64_t{config.vocab_size} * 4), 1, kMostRows));
+}
+
 namespace {
 
 constexpr std::int64_t kLeastKvBytes = std::int64_t{256} << 20;
-constexpr std::int64_t kMostLogitBytes = std::int64_t{64} << 20;
-constexpr int kMostLogitRows = 64;
 constexpr int kMostBatchedTokens = 1 << 16;
 constexpr int kMostRunning = 1 << 16;
 
@@ -24,22 +44,6 @@ void check_option(const char* name, std::int64_t value, std::int64_t low, std::i
     fail(ErrorCode::kInvalidArgument, "EngineOptions::{} is {}, outside [{}, {}]", name, value, low, high);
   }
 }
-
-DType kv_dtype(KvType type, DeviceKind device) {
-  switch (type) {
-    case KvType::kAuto:
-      return device == DeviceKind::kCpu ? DType::kF16 : DType::kBF16;
-    case KvType::kF16:
-      return DType::kF16;
-    case KvType::kBF16:
-      return DType::kBF16;
-    case KvType::kF32:
-      return DType::kF32;
-  }
-  fail(ErrorCode::kInvalidArgument, "EngineOptions::kv_type is {}, no KvType", static_cast<int>(type));
-}
-
-DType kv_dtype(const EngineOptions& options) { return kv_dtype(options.kv_type, options.device.kind); }
 
 std::int64_t checked_bytes(std::int64_t num_blocks, std::int64_t block_bytes, const char* source) {
   const std::optional<std::int64_t> bytes = checked_mul(num_blocks, block_bytes);
@@ -147,11 +151,6 @@ std::vector<TokenId> all_end_ids(const Tokenizer& tokenizer, const ModelConfig& 
   return ids;
 }
 
-int logit_rows(const ModelConfig& config) {
-  const std::int64_t row = std::int64_t{config.vocab_size} * 4;
-  return static_cast<int>(std::clamp<std::int64_t>(kMostLogitBytes / row, 1, kMostLogitRows));
-}
-
 }  // namespace
 
 Engine::Impl::Impl(const std::string& model_path, const EngineOptions& options, std::unique_ptr<Backend> backend)
@@ -161,7 +160,7 @@ Engine::Impl::Impl(const std::string& model_path, const EngineOptions& options, 
       end_ids_(all_end_ids(tokenizer_, model_.config)),
       options_(complete(options, model_.config, *backend_)),
       pool_(*backend_, model_.config, kv_dtype(options_), options_.block_size, options_.num_blocks),
-      decoder_(model_.config, model_.weights, *backend_, pool_, options_.max_batched_tokens, logit_rows(model_.config)),
+      decoder_(model_.config, model_.weights, *backend_, pool_, options_.max_batched_tokens, max_logit_rows(model_.config)),
       scheduler_(scheduler_options(options_), group_specs(pool_)),
       uploader_(*backend_, model_.config.num_heads, pool_.layer(0), windows(pool_)) {
   // For tests, as QUIRE_KV_POISON is: where blocks lie must not show in any answer.

@@ -90,4 +90,9 @@ ModelFiles open_model(const std::string& path) {
   return {path, Naming::kGguf, model_config_from_gguf(file), file.tensors(), file.storage()};
 }
 
+bool is_redundant(std::string_view name, const ModelFiles& files) {
+  if (files.naming == Naming::kGguf) return name == "rope_freqs.weight";
+  return (name == "lm_head.weight" && files.config.tied_embeddings) || name.ends_with("rotary_emb.inv_freq");
+}
+
 }  // namespace quire

@@ -279,13 +279,16 @@ void attend(const Tile& tile) {
   }
 }
 
-// How the work is cut: a piece is some rows of q times some query heads of one KV head.
+// How the work is cut: a piece is some rows of q times some query heads of one KV head. The last pieces, too few for all threads,
+// are split once more by heads.
 struct Cut {
   std::int64_t first_row, end_row;  // of q
   std::int64_t rows_per_piece, heads_per_piece;
   std::int64_t row_pieces, head_pieces;  // head_pieces: per KV head
+  std::int64_t whole, split, parts;      // pieces as they are, pieces that are split, and in how many parts
 };
-Cut cut_work(const AttentionArgs& args, int num_threads) {
+Cut cut_work(const AttentionArgs& args, std::int64_t num_threads) {
+  constexpr std::int64_t kEnough = 4;  // pieces per thread
   const auto* q_indptr = args.q_indptr.as<std::int32_t>();
   const std::int64_t num_sequences = args.kv_lens.dim(0);
   const std::int64_t group = args.q.dim(1) / args.kv.num_heads;
@@ -293,12 +296,15 @@ Cut cut_work(const AttentionArgs& args, int num_threads) {
   cut.first_row = q_indptr[0];
   cut.end_row = q_indptr[num_sequences];
   const std::int64_t num_rows = cut.end_row - cut.first_row;
-  const bool decode = num_rows <= num_sequences;
   cut.heads_per_piece = group < kAttentionRows ? group : kAttentionRows;
-  if (decode && num_rows * args.kv.num_heads < num_threads) cut.heads_per_piece = (cut.heads_per_piece + 1) / 2;  // more pieces
-  cut.rows_per_piece = decode ? 1 : kAttentionRows / cut.heads_per_piece;
+  cut.rows_per_piece = num_rows <= num_sequences ? 1 : kAttentionRows / cut.heads_per_piece;  // 1: decode
   cut.row_pieces = (num_rows + cut.rows_per_piece - 1) / cut.rows_per_piece;
   cut.head_pieces = (group + cut.heads_per_piece - 1) / cut.heads_per_piece;
+  cut.whole = cut.row_pieces * args.kv.num_heads * cut.head_pieces;
+  if (cut.whole < kEnough * num_threads) cut.split = cut.whole % num_threads;
+  cut.whole -= cut.split;
+  if (cut.split > 0) cut.parts = (num_threads + cut.split - 1) / cut.split;
+  if (cut.parts > cut.heads_per_piece) cut.parts = cut.heads_per_piece;
   return cut;
 }
 
@@ -332,17 +338,19 @@ Tile tile_in(float* memory, std::int64_t max_kv_len, const AttentionArgs& args) 
   return tile;
 }
 
-// Works through a piece, one tile per sequence that has rows in it.
-void attend_piece(const Cut& cut, std::int64_t piece, Tile& tile) {
+// Works through part `part` of `parts` of a piece, one tile per sequence that has rows in it.
+void attend_piece(const Cut& cut, std::int64_t piece, std::int64_t part, std::int64_t parts, Tile& tile) {
   const AttentionArgs& args = tile.args;
   const auto* q_indptr = args.q_indptr.as<std::int32_t>();
   const std::int64_t kv_heads = args.kv.num_heads;
   const std::int64_t group = args.q.dim(1) / kv_heads;
   const std::int64_t row_piece = cut.row_pieces - 1 - piece / (kv_heads * cut.head_pieces);  // a prompt's longest rows first
   const std::int64_t first_head = piece % cut.head_pieces * cut.heads_per_piece;             // within the group
+  const std::int64_t num_heads = intersect({first_head, first_head + cut.heads_per_piece}, {0, group}).end - first_head;
   tile.kv_head = piece / cut.head_pieces % kv_heads;
-  tile.first_head = tile.kv_head * group + first_head;
-  tile.num_heads = intersect({first_head, first_head + cut.heads_per_piece}, {0, group}).end - first_head;
+  tile.first_head = tile.kv_head * group + first_head + part * num_heads / parts;
+  tile.num_heads = (part + 1) * num_heads / parts - part * num_heads / parts;
+  if (tile.num_heads == 0) return;
   std::int64_t row = cut.first_row + row_piece * cut.rows_per_piece;
   const std::int64_t end = intersect({row, row + cut.rows_per_piece}, {0, cut.end_row}).end;
   for (std::int64_t s = sequence_of(args, row); row < end; ++s) {
@@ -363,10 +371,15 @@ void attention(const AttentionArgs& args, ThreadPool& pool, void* scratch) {
   if (args.kv_lens.dim(0) == 0) return;
   const std::int64_t max_kv_len = longest(args);
   const Cut cut = cut_work(args, pool.num_threads());
-  const std::int64_t num_pieces = cut.row_pieces * args.kv.num_heads * cut.head_pieces;
-  pool.parallel_for(num_pieces, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+  pool.parallel_for(cut.whole + cut.split * cut.parts, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
     Tile tile = tile_in(static_cast<float*>(scratch) + thread * attention_thread_floats(max_kv_len), max_kv_len, args);
-    for (std::int64_t piece = begin; piece < end; ++piece) attend_piece(cut, piece, tile);
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (i < cut.whole) {
+        attend_piece(cut, i, 0, 1, tile);
+      } else {
+        attend_piece(cut, cut.whole + (i - cut.whole) / cut.parts, (i - cut.whole) % cut.parts, cut.parts, tile);
+      }
+    }
   });
 }
 

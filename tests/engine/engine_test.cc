@@ -416,6 +416,10 @@ TEST_F(EngineTest, BadOptionsAreRefusedByName) {
     EXPECT_THAT(error_of(ErrorCode::kInvalidArgument, [&] { Engine engine(path_, options); }), HasSubstr(c.field));
   }
   error_of(ErrorCode::kNotFound, [] { Engine engine("/no/such/model.gguf"); });
+  EXPECT_EQ(error_of(ErrorCode::kInvalidArgument, [] { Engine engine(""); }), "the path of the model is empty");
+  // Before the model is looked at.
+  EXPECT_THAT(error_of(ErrorCode::kInvalidArgument, [] { Engine engine("/no/such/model.gguf", {.block_size = 12}); }),
+              HasSubstr("block_size"));
   EngineOptions cuda = small();
   cuda.device = {DeviceKind::kCuda, 0};
   error_of(ErrorCode::kUnsupported, [&] { Engine engine(path_, cuda); });

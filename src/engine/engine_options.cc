@@ -97,6 +97,7 @@ void check_options(const EngineOptions& options) {
   check_option("num_threads", options.num_threads, 0, 1024);
   check_option("max_context", options.max_context, 0, std::numeric_limits<int>::max());
   check_option("max_batched_tokens", options.max_batched_tokens, 1, kMostBatchedTokens);
+  check_option("max_step_ms", options.max_step_ms, 0, 3'600'000);
   check_option("max_running", options.max_running, 1, kMostRunning);
   check_option("kv_cache_bytes", options.kv_cache_bytes, 0, std::int64_t{1} << 60);
   check_option("num_blocks", options.num_blocks, 0, std::numeric_limits<std::int32_t>::max());
@@ -131,6 +132,12 @@ SchedulerOptions scheduler_options(const EngineOptions& options) {
   return out;
 }
 
+std::optional<StepPacer> pacer(const EngineOptions& options) {
+  if (options.max_step_ms == 0) return std::nullopt;
+  const int least = std::min(options.block_size, options.max_batched_tokens);
+  return StepPacer(std::int64_t{1000} * options.max_step_ms, least, options.max_batched_tokens);
+}
+
 std::vector<KvGroupSpec> group_specs(const KvPool& pool) {
   std::vector<KvGroupSpec> specs;
   for (const KvGroupLayout& group : pool.groups()) specs.push_back({.window = group.window});
@@ -162,6 +169,7 @@ Engine::Impl::Impl(const std::string& model_path, const EngineOptions& options, 
       pool_(*backend_, model_.config, kv_dtype(options_), options_.block_size, options_.num_blocks),
       decoder_(model_.config, model_.weights, *backend_, pool_, options_.max_batched_tokens, max_logit_rows(model_.config)),
       scheduler_(scheduler_options(options_), group_specs(pool_)),
+      pacer_(pacer(options_)),
       uploader_(*backend_, model_.config.num_heads, pool_.layer(0), windows(pool_)) {
   // For tests, as QUIRE_KV_POISON is: where blocks lie must not show in any answer.
   if (const char* seed = std::getenv("QUIRE_KV_PERMUTE")) {

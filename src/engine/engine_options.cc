@@ -38,6 +38,7 @@ namespace {
 constexpr std::int64_t kLeastKvBytes = std::int64_t{256} << 20;
 constexpr int kMostBatchedTokens = 1 << 16;
 constexpr int kMostRunning = 1 << 16;
+constexpr int kMostStepMs = 3'600'000;
 
 void check_option(const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
   if (value < low || value > high) {
@@ -98,6 +99,7 @@ void check_options(const EngineOptions& options) {
   check_option("max_context", options.max_context, 0, std::numeric_limits<int>::max());
   check_option("max_batched_tokens", options.max_batched_tokens, 1, kMostBatchedTokens);
   check_option("max_running", options.max_running, 1, kMostRunning);
+  check_option("max_step_ms", options.max_step_ms, 0, kMostStepMs);
   check_option("kv_cache_bytes", options.kv_cache_bytes, 0, std::int64_t{1} << 60);
   check_option("num_blocks", options.num_blocks, 0, std::numeric_limits<std::int32_t>::max());
   kv_dtype(options);
@@ -127,6 +129,7 @@ SchedulerOptions scheduler_options(const EngineOptions& options) {
   out.max_batched_tokens = options.max_batched_tokens;
   out.max_running = options.max_running;
   out.max_context = options.max_context;
+  out.max_step_us = std::int64_t{options.max_step_ms} * 1000;
   out.prefix_cache = options.prefix_cache;
   return out;
 }

@@ -131,7 +131,23 @@ json::object measure(Backend& backend, const Matrices& matrices, std::int64_t ro
           {"bound", share.bound}};
 }
 
+// The types with the shapes asked for, without those that no file holds: rows must be whole blocks.
+std::vector<std::pair<DType, Shape>> wanted_products(const Options& options) {
+  std::vector<std::pair<DType, Shape>> products;
+  for (const DType type : kTypes) {
+    const auto wanted = [&](const std::string& name) { return name == "all" || name == to_string(type); };
+    if (std::none_of(options.types.begin(), options.types.end(), wanted)) continue;
+    for (const std::string& text : options.shapes) {
+      const Shape shape = *parse_shape(text);
+      if (shape.inner % block_elements(type) == 0) products.emplace_back(type, shape);
+    }
+  }
+  if (products.empty()) fail(ErrorCode::kInvalidArgument, "no --shape has rows that are whole blocks of a --type");
+  return products;
+}
+
 void run(const Options& options) {
+  const auto products = wanted_products(options);
   const cpu::KernelTable& kernels = bench::kernels_named(options.isa);
   const bench::MachineBounds bounds = bench::measure_bounds(kernels.isa, options.flags.threads, options.megabytes * 1'000'000);
   const auto rate = [](std::optional<double> r) { return r ? fmt::format("{:.0f}", *r * 1e-9) : std::string("?"); };
@@ -142,17 +158,10 @@ void run(const Options& options) {
              "share of the bound");
   CpuBackend backend(kernels, {.num_threads = options.flags.threads});
   json::array rows;
-  for (const DType type : kTypes) {
-    const auto wanted = [&](const std::string& name) { return name == "all" || name == to_string(type); };
-    if (std::none_of(options.types.begin(), options.types.end(), wanted)) continue;
-    for (const std::string& text : options.shapes) {
-      const Shape shape = *parse_shape(text);
-      if (shape.inner % block_elements(type) != 0) continue;  // no file holds such a matrix
-      const Matrices matrices(backend, type, shape, options.megabytes * 1'000'000);
-      for (const std::int64_t count : options.rows) rows.push_back(measure(backend, matrices, count, options, bounds));
-    }
+  for (const auto& [type, shape] : products) {
+    const Matrices matrices(backend, type, shape, options.megabytes * 1'000'000);
+    for (const std::int64_t count : options.rows) rows.push_back(measure(backend, matrices, count, options, bounds));
   }
-  if (rows.empty()) fail(ErrorCode::kInvalidArgument, "no --shape has rows that are whole blocks of a --type");
   json::object report = bench::report_header("matmul");
   report["isa"] = kernels.isa;
   report["threads"] = threads;

@@ -12,6 +12,7 @@
 #include "simt/access_fault.h"
 #include "simt/builtin_variables.h"
 #include "simt/device_memory.h"
+#include "simt/first_block.h"
 #include "simt/instructions.h"
 
 namespace simt {
@@ -319,7 +320,7 @@ void run_grid(const Grid& grid) {
   const AccessFault accesses(&escape_of_running_lane);
   for (unsigned z = 0; z < grid.blocks.z; ++z) {
     for (unsigned y = 0; y < grid.blocks.y; ++y) {
-      for (unsigned x = 0; x < grid.blocks.x; ++x) block.run(grid, {x, y, z});
+      for (unsigned x = FirstBlock::value(); x < grid.blocks.x; ++x) block.run(grid, {x, y, z});
     }
   }
   check_device_margins();

@@ -28,6 +28,7 @@ struct Options {
   std::vector<std::string> shapes{"576x1536", "1536x576", "2048x2048"};  // K x M
   std::int64_t megabytes = 96;
   double seconds = 0.5;
+  bool rows_layout = false;  // quantised weights as files have them, not as panels
 };
 
 // Zeros would do for speed in most formats, but random bits keep the processor's shortcuts for zeros out of the picture.
@@ -41,9 +42,10 @@ std::vector<std::uint64_t> random_words(std::size_t bytes) {
 void measure(const cpu::KernelTable& kernels, ThreadPool& pool, const Options& options, DType type, std::int64_t inner,
              std::int64_t outer, std::int64_t rows) {
   if (inner % block_elements(type) != 0) return;
-  const std::int64_t matrix_bytes = row_bytes(type, inner * outer);
+  const std::int64_t matrix_bytes = is_quantized(type) ? cpu::packed_bytes(type, outer, inner) : row_bytes(type, inner * outer);
   const std::int64_t copies = std::max<std::int64_t>(1, options.megabytes * 1'000'000 / matrix_bytes);
   std::vector<std::uint64_t> weights = random_words(static_cast<std::size_t>(copies * matrix_bytes));
+  const Layout layout = is_quantized(type) && !options.rows_layout ? Layout::kPanels : Layout::kRows;  // random bits as panels
   std::vector<float> x(static_cast<std::size_t>(rows * inner), 0.7f), out(static_cast<std::size_t>(rows * outer));
   void* scratch = ::operator new (cpu::matmul_scratch_bytes(rows, inner) + 1, std::align_val_t{64});
   MatmulArgs args;
@@ -53,6 +55,7 @@ void measure(const cpu::KernelTable& kernels, ThreadPool& pool, const Options& o
   const auto run = [&](std::int64_t i) {
     std::byte* matrix = reinterpret_cast<std::byte*>(weights.data()) + i % copies * matrix_bytes;
     args.projections[0].weight = TensorView(matrix, type, {outer, inner});
+    args.projections[0].weight.layout = layout;
     kernels.matmul(args, pool, scratch);
   };
   for (std::int64_t i = 0; i < std::min<std::int64_t>(copies, 20); ++i) run(i);
@@ -89,6 +92,7 @@ int run(int argc, char** argv) {
   app.add_option("--shape", options.shapes, "KxM")->delimiter(',')->check(is_shape);
   app.add_option("--megabytes", options.megabytes, "size of the buffer of weights")->check(CLI::PositiveNumber);
   app.add_option("--seconds", options.seconds, "for each line");
+  app.add_flag("--rows-layout", options.rows_layout, "quantised weights in rows, not in panels");
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   const cpu::KernelTable* kernels = cpu::find_kernels(options.isa);
   if (kernels == nullptr) {

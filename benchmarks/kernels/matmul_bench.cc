@@ -65,13 +65,14 @@ std::vector<std::uint64_t> random_words(std::int64_t bytes) {
 class Matrices {
  public:
   Matrices(Backend& backend, DType type, Shape shape, std::int64_t bytes) {
-    const std::int64_t matrix_bytes = row_bytes(type, shape.inner * shape.outer);
-    std::vector<std::uint64_t> words = random_words(matrix_bytes);
+    std::vector<std::uint64_t> words = random_words(row_bytes(type, shape.inner * shape.outer));
     const TensorView from(words.data(), type, {shape.outer, shape.inner});
-    const std::int64_t copies = std::max<std::int64_t>(1, bytes / matrix_bytes);
+    const MatrixForm form = backend.matrix_form(from, MatrixUse::kProduct);
+    const std::int64_t copies = std::max<std::int64_t>(1, bytes / form.num_bytes);
     for (std::int64_t i = 0; i < copies; ++i) {
-      memory_.push_back(backend.allocate(static_cast<std::size_t>(matrix_bytes)));
-      views_.emplace_back(memory_.back().data(), type, std::initializer_list<std::int64_t>{shape.outer, shape.inner});
+      memory_.push_back(backend.allocate(static_cast<std::size_t>(form.num_bytes)));
+      views_.emplace_back(memory_.back().data(), form.dtype, std::initializer_list<std::int64_t>{shape.outer, shape.inner});
+      views_.back().layout = form.layout;
       backend.upload_matrix(views_.back(), from);
     }
   }

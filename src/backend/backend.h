@@ -74,7 +74,16 @@ struct AttentionLists {
 // What ops do with a matrix.
 enum class MatrixUse : std::uint8_t {
   kProduct,  // weight of matmul
-  kLookup,   // table of embed, and perhaps a weight too
+  kLookup,   // table of embed
+  kBoth,     // table of embed and, where embedding and head are tied, weight of matmul
+};
+
+// How a device keeps a matrix of a file.
+struct MatrixForm {
+  DType dtype = DType::kF32;
+  Layout layout = Layout::kRows;
+  std::int64_t num_bytes = 0;
+  bool in_place = false;  // can be read where the file is mapped, if it is aligned there
 };
 
 class Backend {
@@ -90,10 +99,10 @@ class Backend {
   virtual DeviceBuffer allocate(std::size_t bytes) = 0;
   // Whether host memory (a mapped file, a host array) can be read by ops in place.
   virtual bool reads_host_memory() const = 0;
-  // The type in which this device keeps `matrix` of a file: its own, unless upload_matrix() converts.
-  virtual DType matrix_dtype(const TensorView& matrix, MatrixUse use) const = 0;
-  // Fills `to`, of matrix_dtype(from) and from's shape, with `from`, in host memory. The bytes on the device are the device's
-  // business even where the type is the same: it may keep them in another order.
+  // What becomes of `matrix` of a file on this device: upload_matrix() converts.
+  virtual MatrixForm matrix_form(const TensorView& matrix, MatrixUse use) const = 0;
+  // Fills `to`, of matrix_form(from) and from's shape, with `from`, in host memory. The bytes on the device are the device's
+  // business even where type and layout are the same: it may keep them in another order.
   virtual void upload_matrix(const TensorView& to, const TensorView& from) = 0;
   // In order with the ops; the host's memory is free again on return.
   virtual void upload(void* to_device, const void* from_host, std::size_t bytes) = 0;

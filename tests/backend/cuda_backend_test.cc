@@ -51,8 +51,8 @@ TEST(CudaBackendTest, KeepsAMatrixInTheTypeItSays) {
       std::vector<std::byte> file = quantize(type, values);
       const TensorView from(file.data(), type, {kRows, kColumns});
       const bool packable = type == DType::kQ4_0 || type == DType::kQ8_0 || type == DType::kQ4_K;
-      EXPECT_EQ(backend.matrix_dtype(from, MatrixUse::kLookup), DType::kF16);
-      EXPECT_EQ(backend.matrix_dtype(from, MatrixUse::kProduct), packable && !deterministic ? type : DType::kF16)
+      EXPECT_EQ(backend.matrix_form(from, MatrixUse::kLookup).dtype, DType::kF16);
+      EXPECT_EQ(backend.matrix_form(from, MatrixUse::kProduct).dtype, packable && !deterministic ? type : DType::kF16)
           << to_string(type);
       const DeviceBuffer memory = backend.allocate(kRows * kColumns * 2);
       const TensorView to = view(memory, DType::kF16, {kRows, kColumns});
@@ -76,7 +76,7 @@ TEST(CudaBackendTest, MultipliesPackedWeightsByFewAndByManyRows) {
   for (const std::size_t unpacked_bytes : {16 * kInner * 2, 60 * kInner * 2, std::int64_t{1} << 20}) {
     CudaBackend backend(0, {.deterministic = false}, unpacked_bytes);
     const TensorView from(file.data(), DType::kQ4_0, {kOuter, kInner});
-    ASSERT_EQ(backend.matrix_dtype(from, MatrixUse::kProduct), DType::kQ4_0);
+    ASSERT_EQ(backend.matrix_form(from, MatrixUse::kProduct).dtype, DType::kQ4_0);
     const DeviceBuffer packed = backend.allocate(file.size()), input = backend.allocate(x.size() * 2);
     const DeviceBuffer device_bias = backend.allocate(bias.size() * 2), output = backend.allocate(kMany * kOuter * 2);
     const TensorView held = view(packed, DType::kQ4_0, {kOuter, kInner});

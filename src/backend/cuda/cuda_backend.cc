@@ -156,9 +156,10 @@ void CudaBackend::synchronize() {
 // ---- weights: packed as the file has them where a kernel takes that, else in the type of activations
 
 // Deterministic: never packed, for the product of few rows sums in another order than that of many.
-DType CudaBackend::matrix_dtype(const TensorView& matrix, MatrixUse use) const {
+MatrixForm CudaBackend::matrix_form(const TensorView& matrix, MatrixUse use) const {
   const bool packed = !deterministic_ && use == MatrixUse::kProduct && cuda::is_packable(matrix);
-  return packed ? matrix.dtype : activation_dtype_;
+  const DType dtype = packed ? matrix.dtype : activation_dtype_;
+  return {.dtype = dtype, .num_bytes = row_bytes(dtype, matrix.num_elements())};
 }
 
 void CudaBackend::upload_matrix(const TensorView& to, const TensorView& from) {

@@ -67,8 +67,20 @@ struct AttentionShape {
 struct AttentionLists {
   std::vector<std::int32_t> decode;   // of the first num_decode sequences
   std::vector<std::int32_t> prefill;  // of the others
-  // Of what launches take from the lists on the host: with equal keys, and lists of equal lengths, launches are equal.
-  std::uint64_t launch_key = 0;
+  // All that launches take from the lists on the host: where it is equal, and the lists are equally long, launches are equal.
+  std::vector<std::int32_t> on_host;
+};
+
+// All that the arguments of a step's ops depend on, word by word. Compared as it is, never by a digest. Empty: no such promise.
+using ReplayKey = std::vector<std::uint64_t>;
+
+// The largest step of an engine.
+struct StepLimits {
+  int max_tokens = 0;      // T, padded rows included
+  int max_sequences = 0;   // S, padded rows included
+  int max_context = 0;     // positions of a sequence
+  int max_logit_rows = 0;  // R of one sample()
+  int vocab_size = 0;      // V
 };
 
 // What ops do with a matrix.
@@ -109,17 +121,26 @@ class Backend {
   virtual void download(void* to_host, const void* from_device, std::size_t bytes) = 0;  // waits
   virtual void synchronize() = 0;
 
+  // Once all weights are uploaded: gives back what only that needed, and takes the memory that ops of steps will want, so that no
+  // op of a step within `limits` allocates on the device.
+  virtual void prepare(const StepLimits& limits) { (void)limits; }
+
   // Refuses a model's KV layout that attention on this device does not support: Error(kUnsupported) naming what.
   virtual void check_attention(const KvLayer& kv, int num_heads) const = 0;
   // Called once a step for each KV group, before its arrays are uploaded. Adds to the empty `lists`; on the CPU nothing.
   virtual void plan_attention(const AttentionShape& shape, AttentionLists& lists) const = 0;
+  // Bytes of both lists at most, in any step within `limits`. Of `shape`: heads and window.
+  virtual std::int64_t most_list_bytes(const AttentionShape& shape, const StepLimits& limits) const {
+    (void)shape, (void)limits;
+    return 0;
+  }
 
   // Whether run() may replay: then steps of decode rows are worth padding to few different shapes.
   virtual bool replays() const { return false; }
   // Calls `ops`, which calls ops of this backend and nothing else of it. May record what they launch under `key` and launch that
   // again in the place of later calls with the same key: then every argument, pointers included, must be a function of the key.
-  // 0: never.
-  virtual void run(std::uint64_t key, const std::function<void()>& ops) {
+  // An empty key: never.
+  virtual void run(const ReplayKey& key, const std::function<void()>& ops) {
     (void)key;
     ops();
   }

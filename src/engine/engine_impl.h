@@ -67,11 +67,11 @@ class Engine::Impl {
   Tokenizer tokenizer_;
   std::vector<TokenId> end_ids_;  // that end a generation, of tokenizer and model configuration; ascending
   EngineOptions options_;         // with defaults worked in
+  BatchUploader uploader_;        // before the pool: what steps need comes first
   KvPool pool_;
   Decoder decoder_;
   Scheduler scheduler_;
   std::optional<StepPacer> pacer_;  // for max_step_ms
-  BatchUploader uploader_;
 
   std::unordered_map<RequestId, std::unique_ptr<RequestRecord>> records_;  // open requests
   std::unordered_map<SequenceId, ChoiceRef> choice_of_;                    // their unfinished choices

@@ -35,6 +35,7 @@ struct EngineOptions {
                                     // least 256 MiB, at most half of the free memory
   int max_context = 0;              // tokens of prompt and answer together; 0: the model's own
   int max_batched_tokens = 512;     // tokens computed in one step: larger prefills faster, smaller keeps other streams smoother
+  int max_step_ms = 0;              // a step's time while streams wait for a token: prompts are cut to keep it; 0: no limit
   int max_running = 256;            // sequences that share the steps; others wait
   bool prefix_cache = true;         // reuse KV blocks of equal prefixes
   bool deterministic = true;        // CUDA: the schedule never changes a bit of the answer, at some cost in speed; the CPU always

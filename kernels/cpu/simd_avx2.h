@@ -62,7 +62,7 @@ inline F32x16 exp2_integral(F32x16 n) {
 // Sum of the lanes: lane l takes lane l + 8, then + 4, then + 2, then + 1.
 inline float reduce_add(F32x16 a) { return reduce_add(_mm256_add_ps(a.lo, a.hi)); }
 // The sums of four vectors at once, by the same tree.
-inline void reduce_add4(const F32x16 (&a)[4], float* sums) {
+inline void reduce_add4(const F32x16* a, float* sums) {
   const auto eight = [&](int i) { return _mm256_add_ps(a[i].lo, a[i].hi); };
   _mm_storeu_ps(sums, reduce_add4(eight(0), eight(1), eight(2), eight(3)));
 }

@@ -45,7 +45,7 @@ inline __m256 add_halves(F32x16 a) {
   return _mm256_add_ps(_mm512_castps512_ps256(a.v), upper);
 }
 inline float reduce_add(F32x16 a) { return reduce_add(add_halves(a)); }
-inline void reduce_add4(const F32x16 (&a)[4], float* sums) {
+inline void reduce_add4(const F32x16* a, float* sums) {
   _mm_storeu_ps(sums, reduce_add4(add_halves(a[0]), add_halves(a[1]), add_halves(a[2]), add_halves(a[3])));
 }
 

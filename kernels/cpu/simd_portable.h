@@ -123,7 +123,7 @@ inline float reduce_add(const F32x16& a) {
     for (int i = 0; i < width; ++i) s[i] = s[i] + s[i + width];
   return s[0];
 }
-inline void reduce_add4(const F32x16 (&a)[4], float* sums) {
+inline void reduce_add4(const F32x16* a, float* sums) {
   for (int i = 0; i < 4; ++i) sums[i] = reduce_add(a[i]);
 }
 

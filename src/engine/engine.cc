@@ -127,9 +127,11 @@ std::vector<TokenEvent> Engine::Impl::step() {
 void Engine::Impl::advance() {
   sampled_.clear();
   sequence_events_.clear();
-  const StepPlan& plan = scheduler_.schedule(now_us());
+  const std::int64_t begin_us = now_us();
+  const StepPlan& plan = scheduler_.schedule(begin_us);
   if (!plan.entries.empty()) compute(plan);
   scheduler_.commit(plan, sampled_, sequence_events_);
+  scheduler_.step_took(now_us() - begin_us);
   deliver();
 }
 

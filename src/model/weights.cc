@@ -29,12 +29,6 @@ struct Placement {
   std::int64_t offset = -1;  // bytes into the buffer; negative: a view of the file
 };
 
-// Tensors that the model does not use but files may hold: a head that tying makes redundant, divisors that are in the config.
-bool is_redundant(std::string_view name, const ModelFiles& files) {
-  if (files.naming == Naming::kGguf) return name == "rope_freqs.weight";
-  return (name == "lm_head.weight" && files.config.tied_embeddings) || name.ends_with("rotary_emb.inv_freq");
-}
-
 void check_tensor(const ExpectedTensor& expected, const FileTensor& tensor, const std::string& path) {
   const bool fits = expected.is_vector()
                         ? tensor.rank == 1 && tensor.dim(0) == expected.rows

@@ -3,8 +3,9 @@
 // and ends what is finished. It owns the sequences and the blocks; it never sees a tensor, a thread or a clock.
 //
 // The policy: (0) at most one running sequence makes place for a waiting one of strictly higher priority when max_running is
-// reached; (1) running sequences, by priority and arrival, each get min(missing, budget) tokens; (2) where blocks are missing the
-// last running sequence is preempted and later recomputed, so the first always advances; (3) if nothing had to be preempted for
+// reached; (1) running sequences, by priority and arrival, each get min(missing, budget) tokens, and with max_step_us set,
+// prompts together no more than StepPacer allows while others wait for their next token; (2) where blocks are missing the last
+// running sequence is preempted and later recomputed, so the first always advances; (3) if nothing had to be preempted for
 // blocks, waiting sequences in order adopt their cached prefix and take what budget is left, up to the first that does not fit;
 // (4) submit() has refused what could never run alone. There is no ageing: lower priority waits while higher keeps coming.
 //
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "scheduler/sequence.h"
+#include "scheduler/step_pacer.h"
 #include "scheduler/step_plan.h"
 
 namespace quire {
@@ -28,6 +30,7 @@ struct SchedulerOptions {
   int max_batched_tokens = 512;  // T at most
   int max_running = 256;         // sequences holding blocks
   int max_context = 4096;        // tokens of prompt and answer together
+  std::int64_t max_step_us = 0;  // what a step with decode rows should take at most, see StepPacer; 0: no limit
   bool prefix_cache = true;      // publish and reuse blocks
   std::uint64_t model_id = 0;    // part of every block's key
 };
@@ -93,6 +96,9 @@ class Scheduler final {
   // (a device error), finish() its sequences with kError, then commit with -1 everywhere; or abandon() all.
   void commit(const StepPlan& plan, std::span<const TokenId> sampled, std::vector<SequenceEvent>& events);
 
+  // How long the step last committed took, for max_step_us.
+  void step_took(std::int64_t us);
+
   // True while a sequence is unfinished, or an end is yet to be delivered.
   bool has_work() const { return !sequences_.empty() || !pending_events_.empty(); }
 
@@ -110,12 +116,21 @@ class Scheduler final {
   BlockAllocator& allocator_for_test() { return allocator_; }  // for its test hooks
 
  private:
+  // What is left of the step.
+  struct Budget {
+    int tokens;         // in all
+    int prompt_tokens;  // of sequences that miss more than one token
+    int share(int num_missing) const;
+    void spend(int num_missing, int num_tokens);
+  };
+
+  Budget new_budget() const;
   void expire(std::int64_t now_us);
   void preempt_for_slot();
   void preempt_last();
   int grow_or_preempt(std::size_t running_index, int num_tokens);
-  bool plan_running(int& budget);
-  void admit_waiting(int& budget);
+  bool plan_running(Budget& budget);
+  void admit_waiting(Budget& budget);
   int admit(Sequence& sequence, int budget);
   int fitting_tokens(const Sequence& sequence, int num_tokens) const;
   void add_entry(Sequence& sequence, int num_tokens);
@@ -133,6 +148,7 @@ class Scheduler final {
   std::vector<Sequence*> waiting_;  // by runs_before
   StepPlan plan_;
   bool plan_in_flight_ = false;
+  StepPacer pacer_;
   std::vector<ScheduledSequence> prefill_entries_;  // of the plan being made
   PrefixMatch match_;
   std::vector<SequenceEvent> pending_events_;  // has room for one more of each sequence

@@ -18,10 +18,10 @@ struct Mix {
 
   std::string describe() const {
     return isa + ", block " + std::to_string(options.block_size) + ", budget " + std::to_string(options.max_batched_tokens) +
-           ", running " + std::to_string(options.max_running) + ", blocks " + std::to_string(options.num_blocks) +
-           (options.prefix_cache ? ", prefix cache" : ", no prefix cache") + ", threads " + std::to_string(options.num_threads) +
-           ", per step " + std::to_string(plan.per_step) + (plan.cancel_neighbours ? ", cancelled neighbours" : "") +
-           ", placement " + std::to_string(placement);
+           ", running " + std::to_string(options.max_running) + ", blocks " + std::to_string(options.num_blocks) + ", step ms " +
+           std::to_string(options.max_step_ms) + (options.prefix_cache ? ", prefix cache" : ", no prefix cache") + ", threads " +
+           std::to_string(options.num_threads) + ", per step " + std::to_string(plan.per_step) +
+           (plan.cancel_neighbours ? ", cancelled neighbours" : "") + ", placement " + std::to_string(placement);
   }
 };
 

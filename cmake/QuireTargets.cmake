@@ -26,6 +26,17 @@ if(QUIRE_SANITIZE)
   add_link_options(-fsanitize=${QUIRE_SANITIZE})
 endif()
 
+# Tests are compiled once and run for moments, so their own sources are not worth much optimising; nor, under sanitizers, worth
+# UBSan's checks, which watch the library. Together that halves what compiling them takes.
+if(QUIRE_SANITIZE)
+  set(QUIRE_TEST_FLAGS -O0)
+  if(QUIRE_SANITIZE MATCHES "undefined")
+    list(APPEND QUIRE_TEST_FLAGS -fno-sanitize=undefined)
+  endif()
+else()
+  set(QUIRE_TEST_FLAGS "$<$<CONFIG:Release>:-O1>")
+endif()
+
 set(QUIRE_ROOMS "" CACHE INTERNAL "")
 
 function(quire_room name)
@@ -48,7 +59,7 @@ function(quire_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE quire_test_main)
-  target_compile_options(${name} PRIVATE ${QUIRE_WARNING_FLAGS} -Wno-sign-conversion -Wno-conversion)
+  target_compile_options(${name} PRIVATE ${QUIRE_WARNING_FLAGS} -Wno-sign-conversion -Wno-conversion ${QUIRE_TEST_FLAGS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QUIRE_BINARY_DIR="${PROJECT_BINARY_DIR}")
@@ -121,7 +132,7 @@ function(quire_emulated_test name)
   endif()
   # The test's own sources are compiled once.
   add_library(${name}_objects OBJECT ${ARG_SOURCES})
-  target_compile_options(${name}_objects PRIVATE ${QUIRE_WARNING_FLAGS} -Wno-sign-conversion -Wno-conversion)
+  target_compile_options(${name}_objects PRIVATE ${QUIRE_WARNING_FLAGS} -Wno-sign-conversion -Wno-conversion ${QUIRE_TEST_FLAGS})
   target_link_libraries(${name}_objects PRIVATE quire_simt ${ARG_LINK} GTest::gmock GTest::gtest)
   quire_test(${name} SOURCES $<TARGET_OBJECTS:${name}_objects> LINK ${ARG_KERNELS} ${ARG_LINK} TIMEOUT ${ARG_TIMEOUT}
     LABELS ${ARG_LABELS})

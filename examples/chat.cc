@@ -183,9 +183,12 @@ int main(int argc, char** argv) try {
   app.add_option("--model", options.model, "GGUF file, or folder with safetensors")->required();
   app.add_option("--system", options.system, "system prompt");
   app.add_option("--once", options.once, "answer this question, print the numbers, and end")->check(is_text);
-  app.add_option("--threads", options.threads, "CPU threads; 0: all cores");
-  app.add_option("--temperature", options.temperature, "0: always the likeliest token")->capture_default_str();
-  app.add_option("--max-context", options.max_context, "tokens of the whole dialogue; 0: what the model takes");
+  app.add_option("--threads", options.threads, "CPU threads; 0: all cores")->check(CLI::Range(0, 1024));
+  app.add_option("--temperature", options.temperature, "0: always the likeliest token")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0f, 100.0f));
+  app.add_option("--max-context", options.max_context, "tokens of the whole dialogue; 0: what the model takes")
+      ->check(CLI::Range(0, 1 << 30));
   app.add_option("--max-tokens", options.max_tokens, "most tokens of one answer")
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));

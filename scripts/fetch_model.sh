@@ -56,7 +56,13 @@ if [[ -f "$path" ]]; then
   rm -f "$path"
 fi
 
-"$python" -m pip --version > /dev/null 2>&1 || fail "pip is missing; run scripts/install_packages.sh first"
+# Debian's Python has no pip of its own; an environment of the project's has.
+if ! "$python" -m pip --version > /dev/null 2>&1; then
+  echo "Making the Python environment .venv" >&2
+  rm -rf .venv
+  python3 -m venv .venv || fail "pip is missing; run scripts/install_packages.sh first"
+  python=.venv/bin/python
+fi
 temporary="$(mktemp -d "$models/.fetch.XXXXXX")" || fail "cannot write to $models (no permission, or the disk is full)"
 trap 'rm -rf "$temporary"' EXIT
 trap 'exit 130' INT

@@ -28,6 +28,7 @@ build() {
   if [[ -d gpu_check_deps ]]; then
     options+=("-DCMAKE_MODULE_PATH=$PWD/gpu_check_deps/cmake" "-DCMAKE_BUILD_RPATH=$PWD/gpu_check_deps/lib")
   fi
+  command -v ninja > /dev/null || options+=(-G "Unix Makefiles")
   cmake --preset cuda "${options[@]}" && cmake --build --preset cuda -j "$(nproc)"
 }
 

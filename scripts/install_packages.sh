@@ -53,14 +53,14 @@ install_apt() {
 
 # A virtual environment of the project, so that nothing of the system's Python changes.
 install_pip() {
+  local names missing
+  names="$(listed pip)"
+  [[ -z "$names" ]] && return
   if ! .venv/bin/python -m pip --version > /dev/null 2>&1; then
     echo "Making the Python environment .venv"
     rm -rf .venv
     python3 -m venv .venv
   fi
-  local names missing
-  names="$(listed pip)"
-  [[ -z "$names" ]] && return
   # shellcheck disable=SC2086  # one word a package
   missing="$(.venv/bin/python - $names << 'PYTHON'
 import sys

@@ -3,30 +3,28 @@
 // every parameter. Times are the caller's own: from submit() to the return of the step() with the event.
 #include <fmt/format.h>
 #include <quire/engine.h>
-#include <quire/error.h>
 
-#include <algorithm>
 #include <boost/json.hpp>
 #include <chrono>
-#include <exception>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "benchmarks/report.h"
 #include "examples/command_line.h"
 
 namespace {
 
 namespace json = boost::json;
+using quire::bench::median, quire::bench::spread;
 using Clock = std::chrono::steady_clock;
 
 struct BenchOptions {
   std::string model;
   std::vector<int> prompt_tokens = {32, 128, 512, 1024};
   int output_tokens = 64;
-  int repeats = 3;
-  int threads = 0;
+  quire::bench::CommonFlags flags;
 };
 
 struct Timing {
@@ -35,12 +33,6 @@ struct Timing {
 };
 
 double milliseconds(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 Timing time_request(quire::Engine& engine, std::vector<quire::TokenId> prompt, int output_tokens) {
   quire::Request request;
@@ -77,36 +69,37 @@ std::vector<quire::TokenId> random_prompt(std::mt19937& random, int length, int 
 
 void run(const BenchOptions& bench) {
   quire::EngineOptions options;
-  options.num_threads = bench.threads;
+  options.num_threads = bench.flags.threads;
   quire::Engine engine(bench.model, options);
   std::mt19937 random(1);
   const int vocab_size = engine.tokenizer().vocab_size();
   time_request(engine, random_prompt(random, 16, vocab_size), 8);  // touches the weights once
 
   json::array rows;
-  fmt::print("{:>8} {:>10} {:>16} {:>16}\n", "prompt", "TTFT ms", "prefill tok/s", "decode tok/s");
+  std::string table = fmt::format("{:>8} {:>10} {:>16} {:>16}\n", "prompt", "TTFT ms", "prefill tok/s", "decode tok/s");
   for (const int length : bench.prompt_tokens) {
     std::vector<double> ttft, decode;
-    for (int i = 0; i < bench.repeats; ++i) {
+    for (int i = 0; i < bench.flags.repeats; ++i) {
       const Timing timing = time_request(engine, random_prompt(random, length, vocab_size), bench.output_tokens);
       ttft.push_back(timing.ttft_ms);
       decode.push_back(timing.decode_tokens_per_s);
     }
     const double prefill = length * 1e3 / median(ttft);
-    fmt::print("{:>8} {:>10.1f} {:>16.1f} {:>16.1f}\n", length, median(ttft), prefill, median(decode));
+    table += fmt::format("{:>8} {:>10.1f} {:>16.1f} {:>16.1f}\n", length, median(ttft), prefill, median(decode));
     rows.push_back(json::object{{"prompt_tokens", length},
                                 {"ttft_ms", median(ttft)},
                                 {"prefill_tokens_per_s", prefill},
-                                {"decode_tokens_per_s", median(decode)}});
+                                {"decode_tokens_per_s", median(decode)},
+                                {"ttft_ms_spread", spread(ttft)},
+                                {"decode_tokens_per_s_spread", spread(decode)}});
   }
-  fmt::print("{}\n", json::serialize(json::object{{"model", bench.model},
-                                                  {"threads", engine.options().num_threads},
-                                                  {"isa", engine.stats().cpu_isa},
-                                                  {"block_size", engine.options().block_size},
-                                                  {"max_batched_tokens", engine.options().max_batched_tokens},
-                                                  {"output_tokens", bench.output_tokens},
-                                                  {"repeats", bench.repeats},
-                                                  {"rows", rows}}));
+  fmt::print("{}", table);
+  json::object report = quire::bench::report_header("single_stream");
+  quire::bench::add_engine(report, bench.model, engine);
+  report["output_tokens"] = bench.output_tokens;
+  report["repeats"] = bench.flags.repeats;
+  report["rows"] = std::move(rows);
+  quire::bench::emit(report, bench.flags.json);
 }
 
 }  // namespace
@@ -117,13 +110,7 @@ int main(int argc, char** argv) {
   app.add_option("--model", bench.model, "GGUF file, or folder with safetensors")->required();
   app.add_option("--prompt-tokens", bench.prompt_tokens, "prompt lengths")->delimiter(',')->check(CLI::PositiveNumber);
   app.add_option("--output-tokens", bench.output_tokens, "tokens generated")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--repeats", bench.repeats, "runs of each length")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--threads", bench.threads, "CPU threads; 0: all cores");
+  quire::bench::add_common_flags(app, bench.flags);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  try {
-    run(bench);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "single_stream_bench: {}\n", error.what());
-    return 1;
-  }
+  return quire::bench::run_guarded("single_stream_bench", [&] { run(bench); });
 }

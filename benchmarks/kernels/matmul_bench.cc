@@ -1,113 +1,205 @@
-// Matrix products of the CPU kernels: time, weight bandwidth and integer operations a second, by weight type, shape and number of
-// rows. Weights are rotated through a buffer larger than the caches, as in a model.
-// matmul_bench [--isa avx2] [--threads 2] [--type Q4_1] [--rows 1,8,512] [--shape 576x1536] [--megabytes 96] [--seconds 0.5]
+// Matrix products of the CPU backend: time, weight bandwidth, operations a second, and the share of the bound that the machine
+// sets: the longer of reading the weights once at the bandwidth, and multiplying at the peak rate, both measured in the same run.
+// Weights are rotated through memory larger than the caches, as in a model. By default the types of the two models of
+// scripts/fetch_model.sh, and F16.
+//
+//   matmul_bench [--isa avx2] [--type Q4_1,F16|all] [--rows 1,8,32,512] [--shape 576x1536] [--megabytes 256] [--seconds 0.2] ...
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
-#include <new>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "backend/cpu/cpu_backend.h"
+#include "benchmarks/kernels/machine_bounds.h"
+#include "benchmarks/report.h"
+#include "core/check.h"
 #include "examples/command_line.h"
 #include "kernels/cpu/kernels.h"
 
 namespace quire {
 namespace {
 
+namespace json = boost::json;
+using Clock = std::chrono::steady_clock;
+
 constexpr DType kTypes[]{DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ4_K,
                          DType::kQ5_K, DType::kQ6_K, DType::kF16,  DType::kBF16, DType::kF32};
 
 struct Options {
-  std::string isa = "avx2";
-  int threads = 0;
-  std::string type = "all";
-  std::vector<std::int64_t> rows{1, 8, 512};
-  std::vector<std::string> shapes{"576x1536", "1536x576", "2048x2048"};  // K x M
-  std::int64_t megabytes = 96;
-  double seconds = 0.5;
+  std::string isa;  // empty: the best
+  std::vector<std::string> types{"Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K", "F16"};
+  std::vector<std::int64_t> rows{1, 8, 32, 512};
+  std::vector<std::string> shapes{"576x1536", "1536x576", "2048x640", "2048x2048"};  // K x M
+  std::int64_t megabytes = 256;
+  double seconds = 0.2;
+  bench::CommonFlags flags;
 };
 
+struct Shape {
+  std::int64_t inner = 0, outer = 0;  // K, M
+};
+
+// "576x1536"; nothing if it is not of that form.
+std::optional<Shape> parse_shape(const std::string& text) {
+  Shape shape;
+  int end = 0;
+  const bool fits = std::sscanf(text.c_str(), "%6" SCNd64 "x%6" SCNd64 "%n", &shape.inner, &shape.outer, &end) == 2;
+  if (!fits || static_cast<std::size_t>(end) != text.size() || shape.inner < 1 || shape.outer < 1) return std::nullopt;
+  return shape;
+}
+
 // Zeros would do for speed in most formats, but random bits keep the processor's shortcuts for zeros out of the picture.
-std::vector<std::uint64_t> random_words(std::size_t bytes) {
+std::vector<std::uint64_t> random_words(std::int64_t bytes) {
   std::mt19937_64 random(1);
-  std::vector<std::uint64_t> words(bytes / 8 + 1);
+  std::vector<std::uint64_t> words(static_cast<std::size_t>(bytes / 8 + 1));
   for (std::uint64_t& w : words) w = random() & 0xbfffbfffbfffbfffu;  // as 16-bit floats: below 2
   return words;
 }
 
-void measure(const cpu::KernelTable& kernels, ThreadPool& pool, const Options& options, DType type, std::int64_t inner,
-             std::int64_t outer, std::int64_t rows) {
-  if (inner % block_elements(type) != 0) return;
-  const std::int64_t matrix_bytes = row_bytes(type, inner * outer);
-  const std::int64_t copies = std::max<std::int64_t>(1, options.megabytes * 1'000'000 / matrix_bytes);
-  std::vector<std::uint64_t> weights = random_words(static_cast<std::size_t>(copies * matrix_bytes));
-  std::vector<float> x(static_cast<std::size_t>(rows * inner), 0.7f), out(static_cast<std::size_t>(rows * outer));
-  void* scratch = ::operator new (cpu::matmul_scratch_bytes(rows, inner) + 1, std::align_val_t{64});
-  MatmulArgs args;
-  args.x = TensorView(x.data(), DType::kF32, {rows, inner});
-  args.num_projections = 1;
-  args.projections[0].out = TensorView(out.data(), DType::kF32, {rows, outer});
-  const auto run = [&](std::int64_t i) {
-    std::byte* matrix = reinterpret_cast<std::byte*>(weights.data()) + i % copies * matrix_bytes;
-    args.projections[0].weight = TensorView(matrix, type, {outer, inner});
-    kernels.matmul(args, pool, scratch);
-  };
-  for (std::int64_t i = 0; i < std::min<std::int64_t>(copies, 20); ++i) run(i);
-  const auto start = std::chrono::steady_clock::now();
-  std::int64_t calls = 0;
-  double elapsed = 0.0;
-  for (; elapsed < options.seconds; ++calls) {
-    run(calls);
-    elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
-  ::operator delete (scratch, std::align_val_t{64});
-  const double each = elapsed / static_cast<double>(calls);
-  fmt::print("{:5} K {:5} M {:5} R {:4} {:10.1f} us {:7.2f} GB/s {:8.1f} GOP/s\n", to_string(type), inner, outer, rows,
-             each * 1e6, static_cast<double>(matrix_bytes) / each * 1e-9,
-             2e-9 * static_cast<double>(inner * outer * rows) / each);
-}
-
-// "576x1536" as {576, 1536}; empty text of an error, as CLI11 wants it, or what is wrong.
-std::string parse_shape(const std::string& text, std::int64_t& inner, std::int64_t& outer) {
-  int end = 0;
-  const bool fits = std::sscanf(text.c_str(), "%9" SCNd64 "x%9" SCNd64 "%n", &inner, &outer, &end) == 2;
-  return fits && static_cast<std::size_t>(end) == text.size() && inner > 0 && outer > 0 ? "" : "'" + text + "' is not KxM";
-}
-
-int run(int argc, char** argv) {
-  Options options;
-  CLI::App app("Matrix products of the CPU kernels");
-  std::int64_t inner = 0, outer = 0;
-  const auto is_shape = [&](const std::string& text) { return parse_shape(text, inner, outer); };
-  app.add_option("--isa", options.isa, "portable or avx2");
-  app.add_option("--threads", options.threads, "0: all cores")->check(CLI::NonNegativeNumber);
-  app.add_option("--type", options.type, "a weight type, or all");
-  app.add_option("--rows", options.rows, "rows of activations")->delimiter(',')->check(CLI::PositiveNumber);
-  app.add_option("--shape", options.shapes, "KxM")->delimiter(',')->check(is_shape);
-  app.add_option("--megabytes", options.megabytes, "size of the buffer of weights")->check(CLI::PositiveNumber);
-  app.add_option("--seconds", options.seconds, "for each line");
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  const cpu::KernelTable* kernels = cpu::find_kernels(options.isa);
-  if (kernels == nullptr) {
-    fmt::print(stderr, "this machine has no {} kernels\n", options.isa);
-    return 1;
-  }
-  ThreadPool pool(options.threads);
-  fmt::print("{} kernels, {} threads\n", kernels->isa, pool.num_threads());
-  for (const DType type : kTypes) {
-    if (options.type != "all" && options.type != to_string(type)) continue;
-    for (const std::string& shape : options.shapes) {
-      parse_shape(shape, inner, outer);
-      for (const std::int64_t rows : options.rows) measure(*kernels, pool, options, type, inner, outer, rows);
+// One matrix in so many copies that a round through them leaves no cache warm.
+class Matrices {
+ public:
+  Matrices(Backend& backend, DType type, Shape shape, std::int64_t bytes) {
+    std::vector<std::uint64_t> words = random_words(row_bytes(type, shape.inner * shape.outer));
+    const TensorView from(words.data(), type, {shape.outer, shape.inner});
+    const MatrixForm form = backend.matrix_form(from, MatrixUse::kProduct);
+    const std::int64_t copies = std::max<std::int64_t>(1, bytes / form.num_bytes);
+    for (std::int64_t i = 0; i < copies; ++i) {
+      memory_.push_back(backend.allocate(static_cast<std::size_t>(form.num_bytes)));
+      views_.emplace_back(memory_.back().data(), form.dtype, std::initializer_list<std::int64_t>{shape.outer, shape.inner});
+      views_.back().layout = form.layout;
+      backend.upload_matrix(views_.back(), from);
     }
   }
-  return 0;
+  const TensorView& operator[](std::int64_t i) const { return views_[static_cast<std::size_t>(i) % views_.size()]; }
+  std::int64_t count() const { return static_cast<std::int64_t>(views_.size()); }
+
+ private:
+  std::vector<DeviceBuffer> memory_;
+  std::vector<TensorView> views_;
+};
+
+// Seconds of one call, in each of `repeats` stretches of `seconds`.
+std::vector<double> time_calls(Backend& backend, const Matrices& matrices, std::int64_t rows, const Options& options) {
+  const Shape shape{matrices[0].dim(1), matrices[0].dim(0)};
+  std::vector<float> x(static_cast<std::size_t>(rows * shape.inner), 0.7f), out(static_cast<std::size_t>(rows * shape.outer));
+  MatmulArgs args;
+  args.x = TensorView(x.data(), DType::kF32, {rows, shape.inner});
+  args.num_projections = 1;
+  args.projections[0].out = TensorView(out.data(), DType::kF32, {rows, shape.outer});
+  std::int64_t calls = 0;
+  const auto call = [&] {
+    args.projections[0].weight = matrices[calls++];
+    backend.matmul(args);
+  };
+  for (std::int64_t i = 0; i < std::min<std::int64_t>(matrices.count(), 20); ++i) call();
+  std::vector<double> times;
+  for (int i = 0; i < options.flags.repeats; ++i) {
+    const Clock::time_point start = Clock::now();
+    const std::int64_t before = calls;
+    double elapsed = 0.0;
+    for (; elapsed < options.seconds; elapsed = std::chrono::duration<double>(Clock::now() - start).count()) call();
+    times.push_back(elapsed / static_cast<double>(calls - before));
+  }
+  return times;
+}
+
+json::object measure(Backend& backend, const Matrices& matrices, std::int64_t rows, const Options& options,
+                     const bench::MachineBounds& bounds) {
+  const DType type = matrices[0].dtype;
+  const std::int64_t inner = matrices[0].dim(1), outer = matrices[0].dim(0);
+  const std::vector<double> times = time_calls(backend, matrices, rows, options);
+  const double seconds = bench::median(times);
+  const auto bytes = static_cast<double>(row_bytes(type, inner * outer));
+  const double operations = 2.0 * static_cast<double>(inner * outer * rows);
+  const std::optional<double> peak = is_quantized(type) ? bounds.integer_ops_per_s : bounds.float_ops_per_s;
+  const bench::Share share = bench::share_of_bound(bytes, operations, seconds, bounds.bytes_per_s, peak);
+  fmt::print("{:5} {:>6} {:>6} {:>5} {:>10.1f} {:>8.2f} {:>9.1f}  {:.0f} % of {}\n", to_string(type), inner, outer, rows,
+             seconds * 1e6, bytes / seconds * 1e-9, operations / seconds * 1e-9, 100.0 * share.share, share.bound);
+  return {{"type", to_string(type)},
+          {"k", inner},
+          {"m", outer},
+          {"rows", rows},
+          {"seconds", bench::spread(times)},
+          {"gb_per_s", bytes / seconds * 1e-9},
+          {"gop_per_s", operations / seconds * 1e-9},
+          {"share_of_bound", share.share},
+          {"bound", share.bound}};
+}
+
+// The types with the shapes asked for, without those that no file holds: rows must be whole blocks.
+std::vector<std::pair<DType, Shape>> wanted_products(const Options& options) {
+  std::vector<std::pair<DType, Shape>> products;
+  for (const DType type : kTypes) {
+    const auto wanted = [&](const std::string& name) { return name == "all" || name == to_string(type); };
+    if (std::none_of(options.types.begin(), options.types.end(), wanted)) continue;
+    for (const std::string& text : options.shapes) {
+      const Shape shape = *parse_shape(text);
+      if (shape.inner % block_elements(type) == 0) products.emplace_back(type, shape);
+    }
+  }
+  if (products.empty()) fail(ErrorCode::kInvalidArgument, "no --shape has rows that are whole blocks of a --type");
+  return products;
+}
+
+void run(const Options& options) {
+  const auto products = wanted_products(options);
+  const cpu::KernelTable& kernels = bench::kernels_named(options.isa);
+  const bench::MachineBounds bounds = bench::measure_bounds(kernels.isa, options.flags.threads, options.megabytes * 1'000'000);
+  const auto rate = [](std::optional<double> r) { return r ? fmt::format("{:.0f}", *r * 1e-9) : std::string("?"); };
+  const int threads = options.flags.threads > 0 ? options.flags.threads : ThreadPool::default_num_threads();
+  fmt::print("{} kernels, {} threads; bounds: read {:.1f} GB/s, integers {} GOP/s, floats {} GFLOP/s\n", kernels.isa, threads,
+             bounds.bytes_per_s * 1e-9, rate(bounds.integer_ops_per_s), rate(bounds.float_ops_per_s));
+  fmt::print("{:5} {:>6} {:>6} {:>5} {:>10} {:>8} {:>9}  {}\n", "type", "K", "M", "rows", "us", "GB/s", "GOP/s",
+             "share of the bound");
+  CpuBackend backend(kernels, {.num_threads = options.flags.threads});
+  json::array rows;
+  for (const auto& [type, shape] : products) {
+    const Matrices matrices(backend, type, shape, options.megabytes * 1'000'000);
+    for (const std::int64_t count : options.rows) rows.push_back(measure(backend, matrices, count, options, bounds));
+  }
+  json::object report = bench::report_header("matmul");
+  report["isa"] = kernels.isa;
+  report["threads"] = threads;
+  report["megabytes"] = options.megabytes;
+  report["seconds"] = options.seconds;
+  report["repeats"] = options.flags.repeats;
+  bench::add_bounds(report, bounds);
+  report["rows"] = std::move(rows);
+  bench::emit(report, options.flags.json);
 }
 
 }  // namespace
 }  // namespace quire
 
-int main(int argc, char** argv) { return quire::run(argc, argv); }
+int main(int argc, char** argv) {
+  quire::Options options;
+  CLI::App app("Matrix products of the CPU backend.");
+  const auto is_shape = [](const std::string& text) { return quire::parse_shape(text) ? "" : "'" + text + "' is not KxM"; };
+  std::vector<std::string> type_names{"all"};
+  for (const quire::DType type : quire::kTypes) type_names.emplace_back(to_string(type));
+  app.add_option("--isa", options.isa, "kernels to measure, as portable, avx2 or avx512; by default the best");
+  app.add_option("--type", options.types, "weight types, or all")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::IsMember(type_names));
+  app.add_option("--rows", options.rows, "rows of activations")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--shape", options.shapes, "KxM")->delimiter(',')->capture_default_str()->check(is_shape);
+  app.add_option("--megabytes", options.megabytes, "memory of weights, and that the bandwidth is measured on")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+  app.add_option("--seconds", options.seconds, "of each repeat of each line")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-4, 3600.0));
+  quire::bench::add_common_flags(app, options.flags);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  return quire::bench::run_guarded("matmul_bench", [&] { quire::run(options); });
+}

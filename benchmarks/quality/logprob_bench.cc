@@ -3,7 +3,6 @@
 // make the rest incomparable. Prints a table, and as its last line one JSON object. See tests/golden/README.md for the format.
 #include <fmt/format.h>
 #include <quire/engine.h>
-#include <quire/error.h>
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -15,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/report.h"
 #include "examples/command_line.h"
 
 namespace {
@@ -150,7 +150,8 @@ void print_row(const std::string& name, const Comparison& c) {
              c.prompt.max, c.greedy.count, c.greedy.mean(), c.greedy.max, c.greedy_mismatches, c.tokenizer_mismatches);
 }
 
-void run(const std::string& model, const std::string& golden_path, int threads, double clear_margin) {
+void run(const std::string& model, const std::string& golden_path, int threads, double clear_margin,
+         const std::string& json_file) {
   const std::vector<GoldenText> texts = read_golden(golden_path);
   quire::EngineOptions options;
   options.num_threads = threads;
@@ -166,10 +167,10 @@ void run(const std::string& model, const std::string& golden_path, int threads, 
   }
   print_row("all", total);
 
-  json::object out;
-  out["model"] = model;
-  out["threads"] = engine.options().num_threads;
-  out["isa"] = engine.stats().cpu_isa;
+  json::object out = quire::bench::report_header("logprob");
+  quire::bench::add_engine(out, model, engine);
+  out["golden"] = golden_path;
+  out["margin"] = clear_margin;
   out["prompts"] = texts.size();
   out["tokens"] = total.prompt.count + total.greedy.count;
   out["mean_abs_dlogprob_prompt"] = total.prompt.mean();
@@ -178,25 +179,21 @@ void run(const std::string& model, const std::string& golden_path, int threads, 
   out["max_abs_dlogprob_greedy"] = total.greedy.max;
   out["greedy_mismatches"] = total.greedy_mismatches;
   out["tokenizer_mismatches"] = total.tokenizer_mismatches;
-  fmt::print("{}\n", json::serialize(out));
+  quire::bench::emit(out, json_file);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string model, golden;
+  std::string model, golden, json_file;
   int threads = 0;
   double clear_margin = 0.3;
   CLI::App app("Compares the engine's log probabilities with a golden file.");
   app.add_option("--model", model, "GGUF file, or folder with safetensors")->required();
   app.add_option("--golden", golden, "golden file, one JSON object a line")->required();
-  app.add_option("--threads", threads, "CPU threads; 0: all cores");
+  app.add_option("--threads", threads, "CPU threads; 0: all cores")->check(CLI::Range(0, 1024));
+  quire::bench::add_json_flag(app, json_file);
   app.add_option("--margin", clear_margin, "greedy tokens ahead by less (natural log) may differ")->capture_default_str();
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  try {
-    run(model, golden, threads, clear_margin);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "logprob_bench: {}\n", error.what());
-    return 1;
-  }
+  return quire::bench::run_guarded("logprob_bench", [&] { run(model, golden, threads, clear_margin, json_file); });
 }

@@ -2,15 +2,15 @@
 // Contexts are uniform between 128 and 2,048 tokens (68 pages of 16 on average); the prefix cache is on, so filled blocks are
 // hashed and published on the way. Prints microseconds per step, and one JSON line last.
 //
-//   scheduler_bench [--steps 400] [--sliding-groups 0]
+//   scheduler_bench [--steps 400] [--sliding-groups 0] [--json FILE]
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "benchmarks/report.h"
 #include "engine/batch_builder.h"
 #include "examples/command_line.h"
 #include "scheduler/scheduler.h"
@@ -18,6 +18,7 @@
 namespace {
 
 using namespace quire;
+using bench::percentile;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kBlockSize = 16;
@@ -33,11 +34,6 @@ struct StepTimes {
 
 double microseconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::micro>(to - from).count();
-}
-
-double percentile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  return values[std::min(values.size() - 1, static_cast<std::size_t>(share * static_cast<double>(values.size())))];
 }
 
 StepTimes measure(int num_sequences, int num_steps, int num_sliding) {
@@ -86,18 +82,12 @@ StepTimes measure(int num_sequences, int num_steps, int num_sliding) {
   return times;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  int num_steps = 400;
-  int num_sliding = 0;
-  CLI::App app("Host microseconds per decode step, without a model.");
-  app.add_option("--steps", num_steps, "steps measured for each number of sequences")->check(CLI::Range(1, 1'000'000));
-  app.add_option("--sliding-groups", num_sliding, "KV groups with a window beside the full one")->check(CLI::Range(0, 8));
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  fmt::print("host microseconds per decode step, median of {} steps, {} sliding groups\n", num_steps, num_sliding);
-  fmt::print("{:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "sequences", "schedule", "build", "commit", "total", "p99");
-  std::string rows;
+// Numbers of running sequences; each measured alone.
+void run(int num_steps, int num_sliding, const std::string& json_file) {
+  std::string table =
+      fmt::format("host microseconds per decode step, median of {} steps, {} sliding groups\n", num_steps, num_sliding);
+  table += fmt::format("{:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "sequences", "schedule", "build", "commit", "total", "p99");
+  boost::json::array rows;
   for (const int num_sequences : {1, 4, 16, 64, 256, 1024}) {
     const StepTimes times = measure(num_sequences, num_steps, num_sliding);
     const double schedule_us = percentile(times.schedule_us, 0.5);
@@ -105,15 +95,36 @@ int main(int argc, char** argv) {
     const double commit_us = percentile(times.commit_us, 0.5);
     const double total_us = percentile(times.total_us, 0.5);
     const double p99_us = percentile(times.total_us, 0.99);
-    fmt::print("{:>10} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f}\n", num_sequences, schedule_us, build_us, commit_us,
-               total_us, p99_us);
-    rows += fmt::format(
-        R"({}{{"sequences":{},"schedule_us":{:.2f},"build_us":{:.2f},"commit_us":{:.2f},"total_us":{:.2f},"p99_us":{:.2f}}})",
-        rows.empty() ? "" : ",", num_sequences, schedule_us, build_us, commit_us, total_us, p99_us);
+    table += fmt::format("{:>10} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f}\n", num_sequences, schedule_us, build_us,
+                         commit_us, total_us, p99_us);
+    rows.push_back(boost::json::object{{"sequences", num_sequences},
+                                       {"schedule_us", schedule_us},
+                                       {"build_us", build_us},
+                                       {"commit_us", commit_us},
+                                       {"total_us", total_us},
+                                       {"p99_us", p99_us}});
   }
-  fmt::print(
-      R"({{"bench":"scheduler","steps":{},"block_size":{},"min_context":{},"max_context":{},"sliding_groups":{},"rows":[{}]}})"
-      "\n",
-      num_steps, kBlockSize, kMinContext, kMaxContext, num_sliding, rows);
-  return 0;
+  fmt::print("{}", table);
+  boost::json::object report = bench::report_header("scheduler");
+  report["steps"] = num_steps;
+  report["block_size"] = kBlockSize;
+  report["min_context"] = kMinContext;
+  report["max_context"] = kMaxContext;
+  report["sliding_groups"] = num_sliding;
+  report["rows"] = std::move(rows);
+  bench::emit(report, json_file);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int num_steps = 400;
+  int num_sliding = 0;
+  std::string json_file;
+  CLI::App app("Host microseconds per decode step, without a model.");
+  app.add_option("--steps,--repeat", num_steps, "steps measured for each number of sequences")->check(CLI::Range(1, 1'000'000));
+  app.add_option("--sliding-groups", num_sliding, "KV groups with a window beside the full one")->check(CLI::Range(0, 8));
+  bench::add_json_flag(app, json_file);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  return bench::run_guarded("scheduler_bench", [&] { run(num_steps, num_sliding, json_file); });
 }

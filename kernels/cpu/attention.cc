@@ -1,7 +1,9 @@
 // Causal attention over paged keys and values (Vaswani et al. 2017, arXiv:1706.03762, eq. 1), prefill and decode alike.
-// A tile is some query rows of one sequence times some heads of one KV head; keys and values are widened once per tile, in groups
-// of sixteen positions. Two passes with all scores of the tile in memory, so that every order is one of absolute positions
-// (docs/numerics.md): neither tiles, threads, block size nor the place of blocks can change a bit.
+// A tile is some query rows of one sequence times some heads of one KV head; it goes through its positions in groups of sixteen.
+// A tile of one query row reads keys and values as they are stored; larger ones widen a group once for all their rows. Two passes
+// with all scores of the tile in memory, so that every order is one of absolute positions (docs/numerics.md): neither tiles,
+// threads, block size nor the place of blocks can change a bit.
+#include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/attention_scratch.h"
 #include "kernels/cpu/math_f32.h"
 #include "kernels/cpu/variant.h"
@@ -15,20 +17,21 @@ static_assert(kGroup == kLanes, "lane = position modulo 16");
 // Positions [begin, end).
 struct Span {
   std::int64_t begin, end;
+  bool operator==(const Span&) const = default;
 };
 Span intersect(Span a, Span b) { return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end}; }
 std::int64_t group_of(std::int64_t position) { return position / kGroup * kGroup; }  // where its group begins
 
 struct Tile {
   const AttentionArgs& args;
-  std::int64_t first_row, num_rows;    // rows of q
-  std::int64_t first_head, num_heads;  // query heads
-  std::int64_t kv_head;
-  std::int64_t first_position;  // of first_row; negative if the sequence has more rows than positions
-  const std::int32_t* pages;    // of the sequence
-  std::int64_t head_stride;     // head size, padded to whole vectors
-  std::int64_t score_stride;
-  float *scores, *q, *out, *kv;
+  std::int64_t first_row = 0, num_rows = 0;    // rows of q
+  std::int64_t first_head = 0, num_heads = 0;  // query heads
+  std::int64_t kv_head = 0;
+  std::int64_t first_position = 0;      // of first_row; negative if the sequence has more rows than positions
+  const std::int32_t* pages = nullptr;  // of the sequence
+  std::int64_t head_stride = 0;         // head size, padded to whole vectors
+  FloatRows scores{}, q{}, out{};       // rows by packed()
+  float* kv = nullptr;                  // a group's keys or values, widened
 
   Span visible(std::int64_t row) const {
     const std::int64_t position = first_position + row;
@@ -41,18 +44,40 @@ struct Tile {
   std::int64_t packed(std::int64_t row, std::int64_t head) const { return row * num_heads + head; }
 };
 
-struct FromF32 {
-  using Stored = float;
-  static F32x16 load(const float* p) { return F32x16::load(p); }
-};
-struct FromF16 {
-  using Stored = std::uint16_t;
-  static F32x16 load(const std::uint16_t* p) { return F32x16::load_f16(p); }
-};
-struct FromBf16 {
-  using Stored = std::uint16_t;
-  static F32x16 load(const std::uint16_t* p) { return F32x16::load_bf16(p); }
-};
+FloatRows rows_from(FloatRows rows, std::int64_t row, std::int64_t column) { return {rows.row(row) + column, rows.stride}; }
+
+template <typename From>
+const typename From::Stored* stored_row(const Tile& tile, const void* pool, std::int64_t position) {
+  const KvLayer& layer = tile.args.kv;
+  return static_cast<const typename From::Stored*>(pool) + tile.pages[position / layer.block_size] * layer.block_stride +
+         (tile.kv_head * layer.block_size + position % layer.block_size) * layer.head_size;
+}
+
+// Calls body(rows, position) for the pieces of `positions` that lie together in a block.
+template <typename From, typename Body>
+[[gnu::always_inline]] inline void for_each_run(const Tile& tile, const void* pool, Span positions, const Body& body) {
+  const std::int64_t block_size = tile.args.kv.block_size;
+  for (std::int64_t position = positions.begin; position < positions.end;) {
+    const std::int64_t end = intersect(positions, {position, (position / block_size + 1) * block_size}).end;
+    body(StoredRows<From>{stored_row<From>(tile, pool, position), tile.args.kv.head_size, static_cast<int>(end - position)},
+         position);
+    position = end;
+  }
+}
+
+// A block holds few consecutive bytes of a head, too few for the processor to foresee the next ones: they are asked for while a
+// group is taken to tile.kv, two groups ahead, and into the second cache, for which more requests can be under way.
+constexpr std::int64_t kAhead = 2 * kGroup;
+template <typename From>
+void fetch(const Tile& tile, const void* pool, Span positions) {
+  constexpr std::int64_t kCacheLine = 64;
+  for_each_run<From>(tile, pool, intersect(positions, tile.visible()), [](const StoredRows<From>& rows, std::int64_t) {
+    const auto* const begin = reinterpret_cast<const char*>(rows.first);
+    const auto* const end = reinterpret_cast<const char*>(rows.first + rows.count * rows.stride);
+    for (const char* line = begin; line < end; line += kCacheLine) __builtin_prefetch(line, 0, 2);
+    asm volatile("");  // an effect, without which GCC takes this for a function that does nothing and drops its calls
+  });
+}
 
 template <typename From>
 void widen_row(const typename From::Stored* row, std::int64_t size, float* out) {
@@ -67,78 +92,100 @@ void widen_row(const typename From::Stored* row, std::int64_t size, float* out) 
 // Widens rows of keys or values at `positions`, all of one group, to their rows of `tile.kv`; the other rows become zero.
 template <typename From>
 void widen_group(const Tile& tile, const void* pool, Span positions) {
-  const KvLayer& layer = tile.args.kv;
   if (positions.end - positions.begin < kGroup) {
     for (std::int64_t i = 0; i < kGroup * tile.head_stride; ++i) tile.kv[i] = 0.0f;
   }
-  const std::int64_t size = layer.head_size;
-  for (std::int64_t position = positions.begin; position < positions.end;) {
-    const std::int64_t index = position / layer.block_size;
-    const std::int64_t block_begin = index * layer.block_size;
-    const Span run = intersect(positions, {position, block_begin + layer.block_size});  // what one block holds of it
-    const auto* row = static_cast<const typename From::Stored*>(pool) + tile.pages[index] * layer.block_stride +
-                      (tile.kv_head * layer.block_size + position - block_begin) * size;
-    for (; position < run.end; ++position, row += size)
-      widen_row<From>(row, size, tile.kv + position % kGroup * tile.head_stride);
-  }
+  for_each_run<From>(tile, pool, positions, [&](const StoredRows<From>& rows, std::int64_t position) {
+    fetch<From>(tile, pool, {position + kAhead, position + kAhead + rows.count});
+    for (int i = 0; i < rows.count; ++i)
+      widen_row<From>(rows.first + i * rows.stride, rows.stride, tile.kv + (position + i) % kGroup * tile.head_stride);
+  });
 }
 
-using WidenGroup = void (*)(const Tile&, const void* pool, Span positions);
-WidenGroup widen_for(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return widen_group<FromF32>;
-    case DType::kBF16:
-      return widen_group<FromBf16>;
-    default:
-      return widen_group<FromF16>;
-  }
+// Copies rows of one group, as they are stored, to tile.kv. Computing on the pool itself would wait for memory.
+template <typename From>
+StoredRows<From> stage(const Tile& tile, const void* pool, const StoredRows<From>& rows, std::int64_t position) {
+  fetch<From>(tile, pool, {position + kAhead, position + kAhead + rows.count});
+  __builtin_memcpy(tile.kv, rows.first, static_cast<std::size_t>(rows.count * rows.stride) * sizeof *rows.first);
+  return {reinterpret_cast<const typename From::Stored*>(tile.kv), rows.stride, rows.count};
 }
 
-// scores[0 to 16) = q . k of a whole group; sixteen lanes over the head each.
-void score_group(const float* q, const float* kv, std::int64_t head_stride, float* scores) {
-  for (std::int64_t j = 0; j < kGroup; j += 4) {
-    F32x16 sums[4] = {F32x16::zero(), F32x16::zero(), F32x16::zero(), F32x16::zero()};
-    const float* k = kv + j * head_stride;
-    for (std::int64_t d = 0; d < head_stride; d += kLanes) {
-      const F32x16 query = F32x16::load(q + d);
-      for (int i = 0; i < 4; ++i) sums[i] = fma(query, F32x16::load(k + i * head_stride + d), sums[i]);
-    }
-    reduce_add4(sums, scores + j);
-  }
-}
-
-// out[0 to 16 N) = fma(weight_j, v_j, out) for `count` positions in ascending order.
-template <std::size_t N>
-void add_weighted(const float* weights, std::int64_t count, const float* v, std::int64_t head_stride, float* out) {
-  F32x16 sums[N];
-  for (std::size_t i = 0; i < N; ++i) sums[i] = F32x16::load(out + i * kLanes);
-  for (std::int64_t j = 0; j < count; ++j, v += head_stride) {
-    const F32x16 weight = F32x16::set1(weights[j]);
-    for (std::size_t i = 0; i < N; ++i) sums[i] = fma(weight, F32x16::load(v + i * kLanes), sums[i]);
-  }
-  for (std::size_t i = 0; i < N; ++i) sums[i].store(out + i * kLanes);
-}
-
-void weigh_group(const float* weights, std::int64_t count, const float* v, std::int64_t head_stride, float* out) {
-  std::int64_t d = 0;
-  for (; d + 4 * kLanes <= head_stride; d += 4 * kLanes) add_weighted<4>(weights, count, v + d, head_stride, out + d);
-  for (; d < head_stride; d += kLanes) add_weighted<1>(weights, count, v + d, head_stride, out + d);
-}
-
-// Calls body(group, row, positions) with the positions of the group that the row sees, for every group of the tile and every row
-// that sees any, after the group's keys or values stand in tile.kv.
+// Calls body(group) for the groups of sixteen positions that the tile sees.
 template <typename Body>
-void for_each_group(const Tile& tile, const void* pool, const Body& body) {
-  const WidenGroup widen = widen_for(tile.args.kv.dtype);
+void for_each_group(const Tile& tile, const Body& body) {
   const Span all = tile.visible();
-  for (std::int64_t group = group_of(all.begin); group < all.end; group += kGroup) {
-    widen(tile, pool, intersect(all, {group, group + kGroup}));
-    for (std::int64_t row = 0; row < tile.num_rows; ++row) {
-      const Span seen = intersect(tile.visible(row), {group, group + kGroup});
-      if (seen.begin < seen.end) body(group, row, seen);
+  for (std::int64_t group = group_of(all.begin); group < all.end; group += kGroup) body(group);
+}
+
+// The raw scores of one query row: keys as they are stored.
+template <typename From>
+void score_one_row(const Tile& tile) {
+  for_each_group(tile, [&](std::int64_t group) {
+    const Span seen = intersect(tile.visible(), {group, group + kGroup});
+    for_each_run<From>(tile, tile.args.kv.keys, seen, [&](const StoredRows<From>& rows, std::int64_t position) {
+      const StoredRows<From> keys = stage(tile, tile.args.kv.keys, rows, position);
+      for_each_rows(tile.num_heads, [&]<int kRows>(std::int64_t head) {
+        score_rows<From, kRows>(rows_from(tile.q, head, 0), keys, tile.head_stride,
+                                rows_from(tile.scores, head, position - tile.base()));
+      });
+    });
+  });
+}
+
+template <typename From>
+void weigh_one_row(const Tile& tile) {
+  for_each_group(tile, [&](std::int64_t group) {
+    const Span seen = intersect(tile.visible(), {group, group + kGroup});
+    for_each_run<From>(tile, tile.args.kv.values, seen, [&](const StoredRows<From>& rows, std::int64_t position) {
+      const StoredRows<From> values = stage(tile, tile.args.kv.values, rows, position);
+      for_each_rows(tile.num_heads, [&]<int kRows>(std::int64_t head) {
+        weigh_rows<From, kRows>(rows_from(tile.scores, head, position - tile.base()), values, tile.head_stride,
+                                rows_from(tile.out, head, 0));
+      });
+    });
+  });
+}
+
+// The raw scores of many query rows. Rows that see a group only in part get scores for all of it, which exponentiate() hides.
+template <typename From>
+void score_many_rows(const Tile& tile) {
+  for_each_group(tile, [&](std::int64_t group) {
+    const Span positions = intersect(tile.visible(), {group, group + kGroup});
+    widen_group<From>(tile, tile.args.kv.keys, positions);
+    std::int64_t first = 0, end = tile.num_rows;  // rows that see some of the group
+    while (first < end && tile.visible(first).end <= group) ++first;
+    while (end > first && tile.visible(end - 1).begin >= group + kGroup) --end;
+    for_each_rows((end - first) * tile.num_heads, [&]<int kRows>(std::int64_t row) {
+      row += first * tile.num_heads;
+      score_rows<FromF32, kRows>(rows_from(tile.q, row, 0), {tile.kv, tile.head_stride, kGroup}, tile.head_stride,
+                                 rows_from(tile.scores, row, group - tile.base()));
+    });
+  });
+}
+
+template <typename From>
+void weigh_many_rows(const Tile& tile) {
+  // Rows [first, end), which see the same positions of a group.
+  const auto weigh = [&](std::int64_t first, std::int64_t end, Span seen) {
+    const StoredRows<FromF32> values{tile.kv + seen.begin % kGroup * tile.head_stride, tile.head_stride,
+                                     static_cast<int>(seen.end - seen.begin)};
+    for_each_rows((end - first) * tile.num_heads, [&]<int kRows>(std::int64_t row) {
+      row += first * tile.num_heads;
+      weigh_rows<FromF32, kRows>(rows_from(tile.scores, row, seen.begin - tile.base()), values, tile.head_stride,
+                                 rows_from(tile.out, row, 0));
+    });
+  };
+  for_each_group(tile, [&](std::int64_t group) {
+    const auto seen_by = [&](std::int64_t row) { return intersect(tile.visible(row), {group, group + kGroup}); };
+    widen_group<From>(tile, tile.args.kv.values, intersect(tile.visible(), {group, group + kGroup}));
+    for (std::int64_t row = 0; row < tile.num_rows;) {
+      const Span seen = seen_by(row);
+      const std::int64_t first = row++;
+      if (seen.begin >= seen.end) continue;
+      while (row < tile.num_rows && seen_by(row) == seen) ++row;
+      weigh(first, row, seen);
     }
-  }
+  });
 }
 
 // Raw scores at columns [begin, end) (whole groups, of which `seen` are visible) to exponentials; returns their sum.
@@ -146,15 +193,17 @@ float exponentiate(const AttentionArgs& args, float* scores, Span columns, Span 
   constexpr float kInfinity = __builtin_inff();
   const F32x16 scale = F32x16::set1(args.scale);
   const F32x16 cap = F32x16::set1(args.softcap);
-  for (std::int64_t j = columns.begin; j < columns.end; j += kLanes) {
-    const F32x16 score = F32x16::load(scores + j) * scale;
-    (args.softcap > 0 ? softcapped(score, cap) : score).store(scores + j);
-  }
-  for (std::int64_t j = columns.begin; j < seen.begin; ++j) scores[j] = -kInfinity;
-  for (std::int64_t j = seen.end; j < columns.end; ++j) scores[j] = -kInfinity;
-
   F32x16 tops = F32x16::set1(-kInfinity);  // NaN is left out here; its exponential carries it into the sum
-  for (std::int64_t j = columns.begin; j < columns.end; j += kLanes) tops = max(F32x16::load(scores + j), tops);
+  for (std::int64_t j = columns.begin; j < columns.end; j += kLanes) {
+    F32x16 score = F32x16::load(scores + j) * scale;
+    if (args.softcap > 0) score = softcapped(score, cap);
+    score.store(scores + j);
+    if (j < seen.begin || j + kLanes > seen.end) {
+      for (std::int64_t i = j; i < j + kLanes; ++i) scores[i] = i < seen.begin || i >= seen.end ? -kInfinity : scores[i];
+      score = F32x16::load(scores + j);
+    }
+    tops = max(score, tops);
+  }
   float lanes[kLanes];
   tops.store(lanes);
   float top = lanes[0];
@@ -175,17 +224,17 @@ void load_queries(const Tile& tile) {
   for (std::int64_t row = 0; row < tile.num_rows; ++row) {
     const float* q = tile.args.q.row_as<float>(tile.first_row + row) + tile.first_head * size;
     for (std::int64_t head = 0; head < tile.num_heads; ++head) {
-      float* packed = tile.q + tile.packed(row, head) * tile.head_stride;
-      widen_row<FromF32>(q + head * size, size, packed);
+      const std::int64_t packed = tile.packed(row, head);
+      widen_row<FromF32>(q + head * size, size, tile.q.row(packed));
+      for (std::int64_t d = 0; d < tile.head_stride; ++d) tile.out.row(packed)[d] = 0.0f;
     }
   }
-  for (std::int64_t i = 0; i < tile.num_rows * tile.num_heads * tile.head_stride; ++i) tile.out[i] = 0.0f;
 }
 
 // out / sum; a row that sees nothing, or whose every score is -infinity, is zero.
 void store_row(const Tile& tile, std::int64_t row, std::int64_t head, float sum) {
   const std::int64_t size = tile.args.kv.head_size;
-  const float* weighted = tile.out + tile.packed(row, head) * tile.head_stride;
+  const float* weighted = tile.out.row(tile.packed(row, head));
   float* out = tile.args.out.row_as<float>(tile.first_row + row) + (tile.first_head + head) * size;
   const F32x16 divisor = F32x16::set1(sum == 0.0f ? 1.0f : sum);
   for (std::int64_t d = 0; d < size; d += kLanes) {
@@ -193,49 +242,53 @@ void store_row(const Tile& tile, std::int64_t row, std::int64_t head, float sum)
   }
 }
 
+template <typename From>
 void attend(const Tile& tile) {
-  load_queries(tile);
   const std::int64_t base = tile.base();
-  const auto scores_of = [&](std::int64_t row, std::int64_t head) {
-    return tile.scores + tile.packed(row, head) * tile.score_stride;
-  };
+  const bool as_stored = tile.num_rows == 1 && tile.head_stride == tile.args.kv.head_size;
+  fetch<From>(tile, tile.args.kv.keys, {base, base + kAhead});
+  load_queries(tile);
+  as_stored ? score_one_row<From>(tile) : score_many_rows<From>(tile);
 
-  for_each_group(tile, tile.args.kv.keys, [&](std::int64_t group, std::int64_t row, Span) {
-    for (std::int64_t h = 0; h < tile.num_heads; ++h) {
-      score_group(tile.q + tile.packed(row, h) * tile.head_stride, tile.kv, tile.head_stride, scores_of(row, h) + group - base);
-    }
-  });
-
+  fetch<From>(tile, tile.args.kv.values, {base, base + kAhead});
   float sums[kAttentionRows] = {};
   for (std::int64_t row = 0; row < tile.num_rows; ++row) {
     const Span seen = tile.visible(row);
     if (seen.end <= seen.begin) continue;
     const Span columns{group_of(seen.begin) - base, group_of(seen.end - 1) + kGroup - base};
     for (std::int64_t h = 0; h < tile.num_heads; ++h) {
-      sums[tile.packed(row, h)] = exponentiate(tile.args, scores_of(row, h), columns, {seen.begin - base, seen.end - base});
+      const std::int64_t packed = tile.packed(row, h);
+      sums[packed] = exponentiate(tile.args, tile.scores.row(packed), columns, {seen.begin - base, seen.end - base});
     }
   }
 
-  for_each_group(tile, tile.args.kv.values, [&](std::int64_t group, std::int64_t row, Span seen) {
-    const float* v = tile.kv + (seen.begin - group) * tile.head_stride;
-    for (std::int64_t h = 0; h < tile.num_heads; ++h) {
-      weigh_group(scores_of(row, h) + seen.begin - base, seen.end - seen.begin, v, tile.head_stride,
-                  tile.out + tile.packed(row, h) * tile.head_stride);
-    }
-  });
-
+  as_stored ? weigh_one_row<From>(tile) : weigh_many_rows<From>(tile);
   for (std::int64_t row = 0; row < tile.num_rows; ++row) {
     for (std::int64_t h = 0; h < tile.num_heads; ++h) store_row(tile, row, h, sums[tile.packed(row, h)]);
   }
 }
 
-// How the work is cut: a piece is some rows of q times some query heads of one KV head.
+void attend(const Tile& tile) {
+  switch (tile.args.kv.dtype) {
+    case DType::kF32:
+      return attend<FromF32>(tile);
+    case DType::kBF16:
+      return attend<FromBf16>(tile);
+    default:
+      return attend<FromF16>(tile);
+  }
+}
+
+// How the work is cut: a piece is some rows of q times some query heads of one KV head. The last pieces, too few for all threads,
+// are split once more by heads.
 struct Cut {
   std::int64_t first_row, end_row;  // of q
   std::int64_t rows_per_piece, heads_per_piece;
   std::int64_t row_pieces, head_pieces;  // head_pieces: per KV head
+  std::int64_t whole, split, parts;      // pieces as they are, pieces that are split, and in how many parts
 };
-Cut cut_work(const AttentionArgs& args, int num_threads) {
+Cut cut_work(const AttentionArgs& args, std::int64_t num_threads) {
+  constexpr std::int64_t kEnough = 4;  // pieces per thread
   const auto* q_indptr = args.q_indptr.as<std::int32_t>();
   const std::int64_t num_sequences = args.kv_lens.dim(0);
   const std::int64_t group = args.q.dim(1) / args.kv.num_heads;
@@ -243,12 +296,15 @@ Cut cut_work(const AttentionArgs& args, int num_threads) {
   cut.first_row = q_indptr[0];
   cut.end_row = q_indptr[num_sequences];
   const std::int64_t num_rows = cut.end_row - cut.first_row;
-  const bool decode = num_rows <= num_sequences;
   cut.heads_per_piece = group < kAttentionRows ? group : kAttentionRows;
-  if (decode && num_rows * args.kv.num_heads < num_threads) cut.heads_per_piece = (cut.heads_per_piece + 1) / 2;  // more pieces
-  cut.rows_per_piece = decode ? 1 : kAttentionRows / cut.heads_per_piece;
+  cut.rows_per_piece = num_rows <= num_sequences ? 1 : kAttentionRows / cut.heads_per_piece;  // 1: decode
   cut.row_pieces = (num_rows + cut.rows_per_piece - 1) / cut.rows_per_piece;
   cut.head_pieces = (group + cut.heads_per_piece - 1) / cut.heads_per_piece;
+  cut.whole = cut.row_pieces * args.kv.num_heads * cut.head_pieces;
+  if (cut.whole < kEnough * num_threads) cut.split = cut.whole % num_threads;
+  cut.whole -= cut.split;
+  if (cut.split > 0) cut.parts = (num_threads + cut.split - 1) / cut.split;
+  if (cut.parts > cut.heads_per_piece) cut.parts = cut.heads_per_piece;
   return cut;
 }
 
@@ -273,27 +329,28 @@ std::int64_t longest(const AttentionArgs& args) {
 }
 
 Tile tile_in(float* memory, std::int64_t max_kv_len, const AttentionArgs& args) {
-  Tile tile{args, 0, 0, 0, 0, 0, 0, nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr};
+  Tile tile{.args = args};
   tile.head_stride = (args.kv.head_size + kLanes - 1) / kLanes * kLanes;
-  tile.score_stride = attention_score_stride(max_kv_len);
-  tile.scores = memory;
-  tile.q = tile.scores + kAttentionRows * tile.score_stride;
-  tile.out = tile.q + std::int64_t{kAttentionRows} * kMaxHeadSize;
-  tile.kv = tile.out + std::int64_t{kAttentionRows} * kMaxHeadSize;
+  tile.scores = {memory, attention_score_stride(max_kv_len)};
+  tile.q = {tile.scores.row(kAttentionRows), tile.head_stride};
+  tile.out = {tile.q.first + std::int64_t{kAttentionRows} * kMaxHeadSize, tile.head_stride};
+  tile.kv = tile.out.first + std::int64_t{kAttentionRows} * kMaxHeadSize;
   return tile;
 }
 
-// Works through a piece, one tile per sequence that has rows in it.
-void attend_piece(const Cut& cut, std::int64_t piece, Tile& tile) {
+// Works through part `part` of `parts` of a piece, one tile per sequence that has rows in it.
+void attend_piece(const Cut& cut, std::int64_t piece, std::int64_t part, std::int64_t parts, Tile& tile) {
   const AttentionArgs& args = tile.args;
   const auto* q_indptr = args.q_indptr.as<std::int32_t>();
   const std::int64_t kv_heads = args.kv.num_heads;
   const std::int64_t group = args.q.dim(1) / kv_heads;
   const std::int64_t row_piece = cut.row_pieces - 1 - piece / (kv_heads * cut.head_pieces);  // a prompt's longest rows first
   const std::int64_t first_head = piece % cut.head_pieces * cut.heads_per_piece;             // within the group
+  const std::int64_t num_heads = intersect({first_head, first_head + cut.heads_per_piece}, {0, group}).end - first_head;
   tile.kv_head = piece / cut.head_pieces % kv_heads;
-  tile.first_head = tile.kv_head * group + first_head;
-  tile.num_heads = intersect({first_head, first_head + cut.heads_per_piece}, {0, group}).end - first_head;
+  tile.first_head = tile.kv_head * group + first_head + part * num_heads / parts;
+  tile.num_heads = (part + 1) * num_heads / parts - part * num_heads / parts;
+  if (tile.num_heads == 0) return;
   std::int64_t row = cut.first_row + row_piece * cut.rows_per_piece;
   const std::int64_t end = intersect({row, row + cut.rows_per_piece}, {0, cut.end_row}).end;
   for (std::int64_t s = sequence_of(args, row); row < end; ++s) {
@@ -314,10 +371,15 @@ void attention(const AttentionArgs& args, ThreadPool& pool, void* scratch) {
   if (args.kv_lens.dim(0) == 0) return;
   const std::int64_t max_kv_len = longest(args);
   const Cut cut = cut_work(args, pool.num_threads());
-  const std::int64_t num_pieces = cut.row_pieces * args.kv.num_heads * cut.head_pieces;
-  pool.parallel_for(num_pieces, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+  pool.parallel_for(cut.whole + cut.split * cut.parts, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
     Tile tile = tile_in(static_cast<float*>(scratch) + thread * attention_thread_floats(max_kv_len), max_kv_len, args);
-    for (std::int64_t piece = begin; piece < end; ++piece) attend_piece(cut, piece, tile);
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (i < cut.whole) {
+        attend_piece(cut, i, 0, 1, tile);
+      } else {
+        attend_piece(cut, cut.whole + (i - cut.whole) / cut.parts, (i - cut.whole) % cut.parts, cut.parts, tile);
+      }
+    }
   });
 }
 

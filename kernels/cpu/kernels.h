@@ -33,14 +33,19 @@ struct KernelTable {
 // The variant named; nullptr if this build or machine lacks it. "portable" always exists.
 const KernelTable* find_kernels(std::string_view isa);
 
-// The best variant that this machine runs, capped by the environment variable QUIRE_CPU_ISA ("portable", "avx2"; an unknown
-// name throws Error(kInvalidArgument)), which is read on every call. The first call compares the choice with the portable
-// variant, bit for bit, on a small case of every op; a difference logs a warning and falls back to the portable one.
+// The best variant that this machine runs, capped by the environment variable QUIRE_CPU_ISA ("portable", "avx2", "avx512"; an
+// unknown name throws Error(kInvalidArgument)), which is read on every call. The first call compares the choice with the portable
+// variant, bit for bit, on a small case of every op; a difference logs a warning and the next best is taken.
 const KernelTable& best_kernels();
 
 std::size_t matmul_scratch_bytes(std::int64_t rows, std::int64_t inner, int activation_terms = 1);
 std::size_t attention_scratch_bytes(std::int64_t max_kv_len, int num_threads);
 std::size_t sample_scratch_bytes(std::int64_t vocabulary, int num_threads);
+
+// Quantised weights as panels (panel.h), the form in which products are fast: `from` [M, K] in rows, `to` packed_bytes(M, K) of
+// it.
+std::int64_t packed_bytes(DType type, std::int64_t rows, std::int64_t inner);
+void pack_panels(const TensorView& from, void* to, ThreadPool& pool);
 
 // Independent of the instruction set (double precision or pure copies).
 void rope_table(const RopeTableArgs& args, ThreadPool& pool);

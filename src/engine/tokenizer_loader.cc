@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "model/gguf.h"
+#include "model/model_files.h"
 #include "quire/tokenizer.h"
 #include "text/gguf_vocabulary.h"
 
@@ -89,10 +90,12 @@ Tokenizer naming(const std::string& path, F make) {
 }  // namespace
 
 Tokenizer load_tokenizer(const std::string& path) {
+  if (path.empty()) fail(ErrorCode::kInvalidArgument, "the path of the tokenizer is empty");
   const std::filesystem::path directory(path);
   if (!std::filesystem::is_directory(directory)) {
     return naming(path, [&] { return from_gguf(GgufFile::open(path)); });
   }
+  if (!std::filesystem::exists(directory / "tokenizer.json")) refuse_gguf_directory(path);
   return naming(path, [&] {
     std::string config = read_text(directory / "tokenizer_config.json", false);
     return Tokenizer::from_json(read_text(directory / "tokenizer.json", true), config);

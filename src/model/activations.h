@@ -1,6 +1,8 @@
 // Activations: the intermediates of one forward pass, allocated once for the largest step. Each buffer's rows [0, T) are used.
 #pragma once
 
+#include <vector>
+
 #include "backend/backend.h"
 #include "model/model_config.h"
 
@@ -8,6 +10,8 @@ namespace quire {
 
 struct Activations {
   Activations(Backend& backend, const ModelConfig& config, int max_tokens, int max_logit_rows);
+  // What the constructor would allocate.
+  static std::int64_t num_bytes(DType activation_dtype, const ModelConfig& config, int max_tokens, int max_logit_rows);
 
   TensorView residual;         // [T, H] what every layer adds to
   TensorView normed;           // [T, H] input of a projection; after the last layer: of the head
@@ -24,6 +28,10 @@ struct Activations {
   TensorView logits;           // [R, V] F32
 
  private:
+  struct Piece;
+  Activations() = default;
+  std::vector<Piece> pieces(DType type, const ModelConfig& config, std::int64_t tokens, std::int64_t logit_rows);
+
   DeviceBuffer memory_;
 };
 

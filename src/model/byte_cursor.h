@@ -26,7 +26,8 @@ class ByteCursor {
 
   std::span<const std::byte> take(std::uint64_t count, std::string_view field) {
     if (count > remaining()) {
-      fail(ErrorCode::kInvalidFile, "{}: {} at offset {} needs {} bytes, {} remain", file_, field, offset_, count, remaining());
+      fail(ErrorCode::kInvalidFile, "{}: {} at offset {} needs {} bytes, {} remain; is the file cut short?", file_, field,
+           offset_, count, remaining());
     }
     const auto taken = bytes_.subspan(offset_, static_cast<std::size_t>(count));
     offset_ += taken.size();
@@ -45,7 +46,8 @@ class ByteCursor {
     const auto count = read<std::uint64_t>(field);
     if (count > max) fail(ErrorCode::kInvalidFile, "{}: {} is {}, at most {} allowed", file_, field, count, max);
     if (count > remaining() / min_bytes) {
-      fail(ErrorCode::kInvalidFile, "{}: {} is {}, more than the remaining {} bytes hold", file_, field, count, remaining());
+      fail(ErrorCode::kInvalidFile, "{}: {} is {}, more than the remaining {} bytes hold; is the file cut short?", file_, field,
+           count, remaining());
     }
     return count;
   }

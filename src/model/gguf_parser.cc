@@ -214,7 +214,8 @@ void place_tensors(std::span<const std::byte> data, const std::vector<Extent>& e
            expected, alignment);
     }
     if (offset > data.size() || num_bytes > data.size() - offset) {
-      fail(ErrorCode::kInvalidFile, "{}: tensor '{}' needs {} bytes at offset {}, the file has {} bytes of tensor data", file,
+      fail(ErrorCode::kInvalidFile,
+           "{}: tensor '{}' needs {} bytes at offset {}, the file has {} bytes of tensor data; is it cut short?", file,
            tensors[i].name, num_bytes, offset, data.size());
     }
     tensors[i].data = data.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(num_bytes));

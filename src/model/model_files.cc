@@ -35,18 +35,8 @@ bool exists(const std::filesystem::path& path) {
   return std::filesystem::exists(path, error);
 }
 
-// What somebody means who names a folder of GGUF files is one of the files.
 [[noreturn]] void fail_without_config(const std::string& path) {
-  std::error_code error;
-  std::string first;
-  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
-    const std::string file = entry.path().string();
-    if (file.ends_with(".gguf") && (first.empty() || file < first)) first = file;
-  }
-  if (error) fail(ErrorCode::kIo, "{}: cannot list: {}", path, error.message());
-  if (!first.empty()) {
-    fail(ErrorCode::kInvalidArgument, "{}: a directory with GGUF files and no config.json; name a file, such as {}", path, first);
-  }
+  refuse_gguf_directory(path);
   fail(ErrorCode::kNotFound, "{}: a directory without config.json; a model is a .gguf file, or config.json with safetensors",
        path);
 }
@@ -76,7 +66,21 @@ ModelFiles open_directory(const std::string& path) {
 
 }  // namespace
 
+void refuse_gguf_directory(const std::string& path) {
+  std::error_code error;
+  std::string first;
+  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+    const std::string file = entry.path().string();
+    if (file.ends_with(".gguf") && (first.empty() || file < first)) first = file;
+  }
+  if (error) fail(ErrorCode::kIo, "{}: cannot list: {}", path, error.message());
+  if (!first.empty()) {
+    fail(ErrorCode::kInvalidArgument, "{}: a directory with GGUF files and no config.json; name a file, such as {}", path, first);
+  }
+}
+
 ModelFiles open_model(const std::string& path) {
+  if (path.empty()) fail(ErrorCode::kInvalidArgument, "the path of the model is empty");
   if (!exists(path)) fail(ErrorCode::kNotFound, "{}: no such file or directory", path);
   if (std::filesystem::is_directory(path)) return open_directory(path);
   if (!path.ends_with(".gguf")) {
@@ -84,6 +88,11 @@ ModelFiles open_model(const std::string& path) {
   }
   const GgufFile file = GgufFile::open(path);
   return {path, Naming::kGguf, model_config_from_gguf(file), file.tensors(), file.storage()};
+}
+
+bool is_redundant(std::string_view name, const ModelFiles& files) {
+  if (files.naming == Naming::kGguf) return name == "rope_freqs.weight";
+  return (name == "lm_head.weight" && files.config.tied_embeddings) || name.ends_with("rotary_emb.inv_freq");
 }
 
 }  // namespace quire

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/file_tensor.h"
@@ -22,5 +23,12 @@ struct ModelFiles {
 
 // A GGUF file (of a split model: any one of its files) or a directory with config.json and safetensors. Throws Error.
 ModelFiles open_model(const std::string& path);
+
+// For a directory in which something was not found. What somebody means who names a directory of GGUF files is one of the files:
+// throws an Error that says so; returns if there is none.
+void refuse_gguf_directory(const std::string& path);
+
+// Tensors that the model does not use but files may hold: a head that tying makes redundant, divisors that are in the config.
+bool is_redundant(std::string_view tensor_name, const ModelFiles& files);
 
 }  // namespace quire

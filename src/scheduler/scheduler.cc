@@ -170,8 +170,9 @@ void Scheduler::expire(std::int64_t now_us) {
   for (const SequenceId id : expired) finish(id, FinishReason::kDeadline);
 }
 
-const StepPlan& Scheduler::schedule(std::int64_t now_us) {
+const StepPlan& Scheduler::schedule(std::int64_t now_us, int prefill_limit) {
   QUIRE_CHECK_MSG(!plan_in_flight_, "schedule() before the commit of the plan before");
+  QUIRE_CHECK_MSG(prefill_limit >= 1, "a limit of {} tokens", prefill_limit);
   plan_.entries.clear();
   plan_.copies.clear();
   plan_.num_tokens = 0;
@@ -179,13 +180,22 @@ const StepPlan& Scheduler::schedule(std::int64_t now_us) {
 
   expire(now_us);
   preempt_for_slot();
-  int budget = options_.max_batched_tokens;
+  Budget budget = budget_of_step(prefill_limit);
   if (plan_running(budget)) admit_waiting(budget);
 
   plan_.num_decode = static_cast<int>(plan_.entries.size());
   plan_.entries.insert(plan_.entries.end(), prefill_entries_.begin(), prefill_entries_.end());
   plan_in_flight_ = true;
   return plan_;
+}
+
+Scheduler::Budget Scheduler::budget_of_step(int prefill_limit) const {
+  const int all = options_.max_batched_tokens;
+  if (prefill_limit == kNoLimit) return {all, all};
+  const auto num_decodes = static_cast<int>(std::count_if(
+      running_.begin(), running_.end(), [](const Sequence* sequence) { return sequence->num_missing_tokens() == 1; }));
+  if (num_decodes == 0) return {all, all};  // nobody waits for a next token
+  return {all, std::min(prefill_limit, std::max(all - num_decodes, 1))};
 }
 
 void Scheduler::add_entry(Sequence& sequence, int num_tokens) {
@@ -218,16 +228,21 @@ void Scheduler::preempt_last() {
 }
 
 // False if a sequence was preempted: then nothing may be admitted in this step, or the victim would come back at once.
-bool Scheduler::plan_running(int& budget) {
+bool Scheduler::plan_running(Budget& budget) {
   bool is_undisturbed = true;
-  for (std::size_t i = 0; i < running_.size() && budget > 0; ++i) {
+  for (std::size_t i = 0; i < running_.size() && budget.all > 0; ++i) {
     Sequence& sequence = *running_[i];
+    const int num_missing = sequence.num_missing_tokens();
+    const bool decodes = num_missing == 1;
+    const int most = decodes ? budget.all : std::min(budget.all, budget.prefill);
+    if (most == 0) continue;  // decodes behind it have their own
     const std::size_t num_running = running_.size();
-    const int num_tokens = grow_or_preempt(i, std::min(sequence.num_missing_tokens(), budget));
+    const int num_tokens = grow_or_preempt(i, std::min(num_missing, most));
     is_undisturbed = is_undisturbed && running_.size() == num_running;
     if (num_tokens == 0) break;
     add_entry(sequence, num_tokens);
-    budget -= num_tokens;
+    budget.all -= num_tokens;
+    if (!decodes) budget.prefill -= num_tokens;
   }
   return is_undisturbed;
 }
@@ -248,22 +263,23 @@ int Scheduler::grow_or_preempt(std::size_t running_index, int num_tokens) {
   return std::max(num_tokens, 0);
 }
 
-void Scheduler::admit_waiting(int& budget) {
+void Scheduler::admit_waiting(Budget& budget) {
+  budget.prefill = std::min(budget.prefill, budget.all);
   std::size_t num_kept = 0;
   std::size_t next = 0;
   const Siblings* held_back = nullptr;
-  for (; next < waiting_.size() && budget > 0 && static_cast<int>(running_.size()) < options_.max_running; ++next) {
+  for (; next < waiting_.size() && budget.prefill > 0 && static_cast<int>(running_.size()) < options_.max_running; ++next) {
     Sequence& sequence = *waiting_[next];
     if ((held_back == &sequence.siblings() && sequence.num_generated_tokens() == 0) || sequence.waits_for_sibling()) {
       held_back = &sequence.siblings();
       waiting_[num_kept++] = &sequence;
       continue;
     }
-    const int num_tokens = admit(sequence, budget);
+    const int num_tokens = admit(sequence, budget.prefill);
     if (num_tokens == 0) break;
     insert_in_order(running_, &sequence);
     add_entry(sequence, num_tokens);
-    budget -= num_tokens;
+    budget.prefill -= num_tokens;
   }
   waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(num_kept), waiting_.begin() + static_cast<std::ptrdiff_t>(next));
 }

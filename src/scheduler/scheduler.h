@@ -3,7 +3,8 @@
 // and ends what is finished. It owns the sequences and the blocks; it never sees a tensor, a thread or a clock.
 //
 // The policy: (0) at most one running sequence makes place for a waiting one of strictly higher priority when max_running is
-// reached; (1) running sequences, by priority and arrival, each get min(missing, budget) tokens; (2) where blocks are missing the
+// reached; (1) running sequences, by priority and arrival, each get min(missing, budget) tokens, and where the caller limits
+// prefill, decodes first of all; (2) where blocks are missing the
 // last running sequence is preempted and later recomputed, so the first always advances; (3) if nothing had to be preempted for
 // blocks, waiting sequences in order adopt their cached prefix and take what budget is left, up to the first that does not fit;
 // (4) submit() has refused what could never run alone. There is no ageing: lower priority waits while higher keeps coming.
@@ -12,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <unordered_map>
@@ -86,7 +88,11 @@ class Scheduler final {
 
   // Decides the next step. The plan is valid until its commit, which must follow before the next schedule. It is empty only if no
   // sequence is left (or an allocation was made to fail); even then commit() delivers the events of finish() and of deadlines.
-  const StepPlan& schedule(std::int64_t now_us);
+  // In a step in which running sequences decode, those that compute more than one token (prompts, recomputation) and those newly
+  // admitted get `prefill_limit` tokens together, and no more than the decodes leave of max_batched_tokens (one at the least, if
+  // the first sequence is among them). REQUIRES: prefill_limit >= 1.
+  const StepPlan& schedule(std::int64_t now_us, int prefill_limit = kNoLimit);
+  static constexpr int kNoLimit = std::numeric_limits<int>::max();
 
   // The step is done. `sampled` has one token per entry with `samples`, in entry order; -1: sampling failed, the sequence ends
   // with kError. Appends to `events`: first the ends since the last commit, then the step's in entry order. To give a step up
@@ -110,12 +116,19 @@ class Scheduler final {
   BlockAllocator& allocator_for_test() { return allocator_; }  // for its test hooks
 
  private:
+  // Tokens that are left of a step.
+  struct Budget {
+    int all = 0;
+    int prefill = 0;  // of these, for others than decodes
+  };
+
+  Budget budget_of_step(int prefill_limit) const;
   void expire(std::int64_t now_us);
   void preempt_for_slot();
   void preempt_last();
   int grow_or_preempt(std::size_t running_index, int num_tokens);
-  bool plan_running(int& budget);
-  void admit_waiting(int& budget);
+  bool plan_running(Budget& budget);
+  void admit_waiting(Budget& budget);
   int admit(Sequence& sequence, int budget);
   int fitting_tokens(const Sequence& sequence, int num_tokens) const;
   void add_entry(Sequence& sequence, int num_tokens);

@@ -16,6 +16,14 @@ namespace {
 
 class CudaEngine : public CudaEngineFixture {};
 
+// Emulated kernels under AddressSanitizer are slow, and families differ in arithmetic more than in memory: there one of them, with
+// windows, several KV groups and norms of queries and keys, stands for all.
+#if defined(__SANITIZE_ADDRESS__)
+#define QUIRE_EMULATED_FAMILIES "gemma3"
+#else
+#define QUIRE_EMULATED_FAMILIES "llama", "qwen2", "qwen3", "gemma3"
+#endif
+
 double logprob(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 
 // Sums of |a - b| over logprobs.
@@ -103,7 +111,7 @@ TEST_P(CudaEngine, TheScheduleLeavesNoTraceInTheBits) {
   EXPECT_GT(cached_tokens, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, CudaEngine, ::testing::Values("llama", "qwen2", "qwen3", "gemma3"),
+INSTANTIATE_TEST_SUITE_P(Families, CudaEngine, ::testing::Values(QUIRE_EMULATED_FAMILIES),
                          [](const auto& test) { return std::string(test.param); });
 
 class CudaEngineOfOneFamily : public CudaEngineFixture {};
@@ -127,6 +135,7 @@ TEST_P(CudaEngineOfOneFamily, RefusesByNameWhatTheKernelsLack) {
   EXPECT_ERROR(create_cuda_backend({DeviceKind::kCuda, 1}, {}), ErrorCode::kUnsupported, "cuda:1");
 }
 
+#if !defined(__SANITIZE_ADDRESS__)
 // A recorded step is launched for longer contexts too, whose ranges are cut into more parts.
 TEST_P(CudaEngineOfOneFamily, ReplayedStepsFollowAGrowingNumberOfParts) {
   TinyModelSpec spec = cuda_model_spec("llama");
@@ -149,6 +158,7 @@ TEST_P(CudaEngineOfOneFamily, ReplayedStepsFollowAGrowingNumberOfParts) {
     if (outcomes[0].tokens[i] != outcomes[1].tokens[i]) break;  // at a near tie
   }
 }
+#endif
 
 class CudaEngineReplay : public CudaEngineFixture {};
 INSTANTIATE_TEST_SUITE_P(OneAndSixGroups, CudaEngineReplay, ::testing::Values("llama", "gemma3"));

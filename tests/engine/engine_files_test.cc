@@ -12,6 +12,7 @@
 
 #include "quire/error.h"
 #include "tests/engine/outcome.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/tiny_model.h"
 
 namespace quire::test {
@@ -89,6 +90,15 @@ TEST_F(EngineFiles, BothFormatsGiveTheSameAnswers) {
       expect_same_bits(a, b);
     }
   }
+}
+
+TEST_F(EngineFiles, ADirectoryOfGgufFilesIsNoModelButNamesOne) {
+  const fs::path path = directory_ / "model.gguf";
+  write_gguf(tiny_model_spec("llama"), path);
+  const std::string hint =
+      directory_.string() + ": a directory with GGUF files and no config.json; name a file, such as " + path.string();
+  EXPECT_EQ(error_of(ErrorCode::kInvalidArgument, [&] { engine(directory_); }), hint);
+  EXPECT_EQ(error_of(ErrorCode::kInvalidArgument, [&] { load_tokenizer(directory_); }), hint);
 }
 
 // Loads what is there and generates a little with it.

@@ -406,6 +406,7 @@ TEST_F(EngineTest, BadOptionsAreRefusedByName) {
       {"kv_cache_bytes", [](EngineOptions& o) { o.num_blocks = 0, o.kv_cache_bytes = 10; }},
       {"max_context", [](EngineOptions& o) { o.max_context = 1 << 30; }},
       {"max_batched_tokens", [](EngineOptions& o) { o.max_batched_tokens = 0; }},
+      {"max_step_ms", [](EngineOptions& o) { o.max_step_ms = -1; }},
       {"max_running", [](EngineOptions& o) { o.max_running = -1; }},
       {"num_threads", [](EngineOptions& o) { o.num_threads = -1; }},
       {"kv_type", [](EngineOptions& o) { o.kv_type = static_cast<KvType>(9); }},
@@ -416,6 +417,10 @@ TEST_F(EngineTest, BadOptionsAreRefusedByName) {
     EXPECT_THAT(error_of(ErrorCode::kInvalidArgument, [&] { Engine engine(path_, options); }), HasSubstr(c.field));
   }
   error_of(ErrorCode::kNotFound, [] { Engine engine("/no/such/model.gguf"); });
+  EXPECT_EQ(error_of(ErrorCode::kInvalidArgument, [] { Engine engine(""); }), "the path of the model is empty");
+  // Before the model is looked at.
+  EXPECT_THAT(error_of(ErrorCode::kInvalidArgument, [] { Engine engine("/no/such/model.gguf", {.block_size = 12}); }),
+              HasSubstr("block_size"));
   EngineOptions cuda = small();
   cuda.device = {DeviceKind::kCuda, 0};
   error_of(ErrorCode::kUnsupported, [&] { Engine engine(path_, cuda); });

@@ -62,7 +62,7 @@ TEST_P(RealScheduleInvariance, InstructionSetsGiveTheSameBits) {
   }
   unsetenv("QUIRE_CPU_ISA");
   if (outcomes.size() < 2) GTEST_SKIP() << "this machine runs the portable kernels only";
-  EXPECT_EQ(outcomes[0], outcomes[1]);
+  for (std::size_t i = 1; i < outcomes.size(); ++i) EXPECT_EQ(outcomes[0], outcomes[i]) << isas()[i];
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RealScheduleInvariance,

@@ -28,6 +28,8 @@ std::int64_t tight_pool(int block_size, int num_groups) {
 }
 
 std::vector<Mix> all_mixes(int num_groups) {
+  std::vector<std::string> fast = isas();
+  if (fast.size() > 1) fast.erase(fast.begin());  // the portable kernels are slow by nature
   std::vector<Mix> mixes;
   for (const int block_size : {8, 16, 32, 64}) {
     for (const int budget : {1, 7, 16, 64, 512}) {
@@ -39,13 +41,14 @@ std::vector<Mix> all_mixes(int num_groups) {
             mix.options.block_size = block_size;
             mix.options.max_batched_tokens = budget;
             mix.options.max_running = running;
+            mix.options.max_step_ms = index % 4 == 1 ? 1 : 0;
             mix.options.num_blocks = tight ? tight_pool(block_size, num_groups) : 2000;
             mix.options.prefix_cache = prefix_cache;
             mix.options.num_threads = 1 + index % 2;
             mix.plan.per_step = index % 3 == 0 ? 1 : 1000;
             mix.plan.cancel_neighbours = index % 5 == 0;
-            mix.plan.repeats = prefix_cache ? 2 : 1;                // cold, then warm
-            mix.isa = index % 8 == 0 ? "portable" : isas().back();  // the portable kernels are slow by nature
+            mix.plan.repeats = prefix_cache ? 2 : 1;  // cold, then warm
+            mix.isa = index % 8 == 0 ? "portable" : fast[static_cast<std::size_t>(index / 2) % fast.size()];
             mix.placement = index % 4 == 3 ? 0 : index + 1;
             mixes.push_back(mix);
           }

@@ -18,17 +18,19 @@ struct Mix {
 
   std::string describe() const {
     return isa + ", block " + std::to_string(options.block_size) + ", budget " + std::to_string(options.max_batched_tokens) +
-           ", running " + std::to_string(options.max_running) + ", blocks " + std::to_string(options.num_blocks) +
-           (options.prefix_cache ? ", prefix cache" : ", no prefix cache") + ", threads " + std::to_string(options.num_threads) +
-           ", per step " + std::to_string(plan.per_step) + (plan.cancel_neighbours ? ", cancelled neighbours" : "") +
-           ", placement " + std::to_string(placement);
+           ", running " + std::to_string(options.max_running) + ", blocks " + std::to_string(options.num_blocks) + ", step ms " +
+           std::to_string(options.max_step_ms) + (options.prefix_cache ? ", prefix cache" : ", no prefix cache") + ", threads " +
+           std::to_string(options.num_threads) + ", per step " + std::to_string(plan.per_step) +
+           (plan.cancel_neighbours ? ", cancelled neighbours" : "") + ", placement " + std::to_string(placement);
   }
 };
 
-// The instruction sets of this machine, the best one last.
+// The instruction sets of this machine, the portable one first, the best one last.
 inline std::vector<std::string> isas() {
-  std::vector<std::string> names = {"portable"};
-  if (cpu::find_kernels("avx2") != nullptr) names.emplace_back("avx2");
+  std::vector<std::string> names;
+  for (const char* name : {"portable", "avx2", "avx512"}) {
+    if (cpu::find_kernels(name) != nullptr) names.emplace_back(name);
+  }
   return names;
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tests/kernels/weight_formats.h"
+#include "tests/support/cpu_variants.h"
 
 namespace quire::test {
 namespace {
@@ -50,9 +51,14 @@ MatmulProblem::MatmulProblem(DType type_in, std::int64_t outer_in, std::int64_t 
 
 std::vector<float> MatmulProblem::run(const cpu::KernelTable& kernels, int threads) const {
   ThreadPool pool(threads);
-  const AlignedBuffer placed(weights.size() + misalignment);
+  const std::size_t weight_bytes = panels ? static_cast<std::size_t>(cpu::packed_bytes(type, outer, inner)) : weights.size();
+  const AlignedBuffer placed(weight_bytes + misalignment);
   std::byte* const weight = static_cast<std::byte*>(placed.data()) + misalignment;
-  std::memcpy(weight, weights.data(), weights.size());
+  if (panels) {
+    cpu::pack_panels(TensorView(const_cast<std::byte*>(weights.data()), type, {outer, inner}), weight, pool);
+  } else {
+    std::memcpy(weight, weights.data(), weights.size());
+  }
   std::vector<float> spread(static_cast<std::size_t>(rows * (inner + kGap)), NAN);
   for (std::int64_t r = 0; r < rows; ++r) std::copy_n(x.begin() + r * inner, inner, spread.begin() + r * (inner + kGap));
   std::vector<float> out(static_cast<std::size_t>(rows * (outer + kGap)), kUntouched);
@@ -65,6 +71,7 @@ std::vector<float> MatmulProblem::run(const cpu::KernelTable& kernels, int threa
   args.activation_terms = terms;
   Projection& projection = args.projections[0];
   projection.weight = TensorView(weight, type, {outer, inner});
+  projection.weight.layout = panels ? Layout::kPanels : Layout::kRows;
   if (!bias.empty()) projection.bias = TensorView(const_cast<float*>(bias.data()), DType::kF32, {outer});
   projection.out = TensorView(out.data(), DType::kF32, {rows, outer});
   projection.out.outer_stride = outer + kGap;
@@ -122,8 +129,8 @@ Expected expected(const MatmulProblem& p, std::int64_t r, std::int64_t m) {
 
 std::vector<const cpu::KernelTable*> all_kernels() {
   std::vector<const cpu::KernelTable*> tables;
-  for (const char* isa : {"portable", "avx2"}) {
-    if (const cpu::KernelTable* table = cpu::find_kernels(isa)) tables.push_back(table);
+  for (const char* name : {QUIRE_CPU_VARIANTS}) {
+    if (const cpu::KernelTable* table = testing::find_variant(name)) tables.push_back(table);
   }
   return tables;
 }

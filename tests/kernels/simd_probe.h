@@ -33,3 +33,9 @@ extern const testing::SimdProbe kProbe;
 namespace quire::cpu::avx2 {
 extern const testing::SimdProbe kProbe;
 }
+namespace quire::cpu::avx512 {
+extern const testing::SimdProbe kProbe;
+}
+namespace quire::cpu::avx512_simde {
+extern const testing::SimdProbe kProbe;
+}

@@ -17,8 +17,13 @@ using Lanes = std::array<float, 16>;
 class SimdTest : public CpuKernelTest {
  protected:
   const SimdProbe& probe() const {
-#if QUIRE_HAS_AVX2
-    if (std::string(GetParam()) == "avx2") return cpu::avx2::kProbe;
+    [[maybe_unused]] const std::string_view name = GetParam();
+#if QUIRE_HAS_X86_VARIANTS
+    if (name == "avx2") return cpu::avx2::kProbe;
+    if (name == "avx512") return cpu::avx512::kProbe;
+#endif
+#if QUIRE_HAS_AVX512_SIMDE
+    if (name == "avx512_simde") return cpu::avx512_simde::kProbe;
 #endif
     return cpu::portable::kProbe;
   }

@@ -16,6 +16,7 @@ struct Machine {
   SchedulerOptions options;
   std::vector<KvGroupSpec> groups;
   int key_bits = 64;
+  int prefill_limit = Scheduler::kNoLimit;
 };
 
 Machine any_machine() {
@@ -32,6 +33,7 @@ Machine any_machine() {
                      .max_context = *rc::gen::inRange(10, 60),
                      .prefix_cache = *rc::gen::inRange(0, 4) > 0};
   machine.key_bits = *rc::gen::element(63, 2);
+  machine.prefill_limit = *rc::gen::element(Scheduler::kNoLimit, 1, 3, 9);
   return machine;
 }
 
@@ -40,6 +42,7 @@ class Workload {
   Workload(const Machine& machine, std::uint32_t seed) : simulation(machine.options, machine.groups), random_(seed) {
     simulation.scheduler.allocator_for_test().truncate_keys(machine.key_bits);
     simulation.scheduler.allocator_for_test().permute(seed);
+    simulation.prefill_limit = machine.prefill_limit;
   }
 
   Simulation simulation;

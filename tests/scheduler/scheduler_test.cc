@@ -70,6 +70,37 @@ TEST(Scheduler, ChunksAPromptAndMixesItWithDecodes) {
   EXPECT_EQ(simulation.scheduler.stats().generated_tokens, 13);
 }
 
+TEST(Scheduler, DecodesComeBeforePromptsWherePrefillIsLimited) {
+  Simulation simulation(small_options());
+  simulation.prefill_limit = 4;
+  simulation.submit({.prompt = counting(20), .max_tokens = 10});  // alone: no stream to hold up
+  EXPECT_EQ(step(simulation), (Shape{{1, 16}}));
+  simulation.submit({.prompt = counting(14, 30), .max_tokens = 10});
+  EXPECT_EQ(step(simulation), (Shape{{1, 4}, {2, 12}}));
+  simulation.submit({.prompt = counting(9, 60), .max_tokens = 10});
+  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 2}, {3, 2}}));  // the limit is for all prompts together
+  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 1}, {3, 4}}));
+  simulation.submit({.prompt = counting(20, 80), .max_tokens = 3, .priority = -1});  // before all others, once it runs
+  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 1}, {4, 1}, {3, 3}}));
+  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 1}, {3, 1}, {4, 4}}));
+  simulation.run();
+}
+
+TEST(Scheduler, ALimitLeavesEveryDecodeItsToken) {
+  SchedulerOptions options = small_options();
+  options.max_batched_tokens = 4;
+  Simulation simulation(options);
+  for (int i = 0; i < 3; ++i) simulation.submit({.prompt = counting(1, 20 + i), .max_tokens = 20});
+  simulation.submit({.prompt = counting(9), .max_tokens = 3, .priority = -1});
+  const Shape first = {{4, 4}};
+  EXPECT_EQ(step(simulation), first);  // nobody decodes yet
+  EXPECT_EQ(step(simulation), first);
+  simulation.prefill_limit = 1000;
+  EXPECT_EQ(step(simulation), (Shape{{4, 1}, {1, 1}, {2, 1}, {3, 1}}));
+  simulation.submit({.prompt = counting(7, 40), .max_tokens = 3, .priority = -2});
+  simulation.run();
+}
+
 TEST(Scheduler, EventsCarryUsageAndReasons) {
   Simulation simulation(small_options());
   const SequenceId id = simulation.submit({.prompt = counting(5), .max_tokens = 2});

@@ -11,6 +11,7 @@ model="$root/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 [[ -f "$model" ]] || { echo "no $model: scripts/fetch_model.sh smollm2 brings it"; exit 77; }
 line="$(tail -n 1 "$root/scripts/quickstart.sh")"
 [[ "$line" == build/examples/chat* ]] || { echo "the last line of quickstart.sh is '$line'"; exit 1; }
+grep -q -- ' --once="$question"$' <<< "$line" || { echo "a question that begins with a dash would be taken for an option"; exit 1; }
 question="What is the capital of France?"
 answer="$(eval "\"$1\" ${line#build/examples/chat}")"
 echo "$answer"

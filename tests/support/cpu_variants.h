@@ -8,25 +8,32 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/cpu/kernels.h"
 
 namespace quire::testing {
 
+// Every variant of the CPU kernels. "avx512_simde": the AVX-512 sources on a machine without it (simde_avx512.h).
+#define QUIRE_CPU_VARIANTS "portable", "avx2", "avx512", "avx512_simde"
+
+// nullptr if this machine does not run it, or this build lacks it.
+const cpu::KernelTable* find_variant(std::string_view name);
+
 class CpuKernelTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (cpu::find_kernels(GetParam()) == nullptr) GTEST_SKIP() << "this machine does not run " << GetParam();
+    if (find_variant(GetParam()) == nullptr) GTEST_SKIP() << "this machine or build has no " << GetParam();
   }
-  const cpu::KernelTable& table() const { return *cpu::find_kernels(GetParam()); }
+  const cpu::KernelTable& table() const { return *find_variant(GetParam()); }
   static const cpu::KernelTable& portable() { return *cpu::find_kernels("portable"); }
 };
 
 inline std::string variant_name(const ::testing::TestParamInfo<const char*>& param) { return param.param; }
 
 #define QUIRE_INSTANTIATE_VARIANTS(suite) \
-  INSTANTIATE_TEST_SUITE_P(Cpu, suite, ::testing::Values("portable", "avx2"), ::quire::testing::variant_name)
+  INSTANTIATE_TEST_SUITE_P(Cpu, suite, ::testing::Values(QUIRE_CPU_VARIANTS), ::quire::testing::variant_name)
 
 // SplitMix64's mixing of a key: a number for a name, so that the same element has the same value in any layout.
 inline std::uint64_t hash(std::uint64_t key) {

@@ -1,0 +1,297 @@
+#!/usr/bin/env python3
+"""Measures quire beside llama.cpp and OpenVINO GenAI; started by scripts/compare_peers.sh, which builds and installs them.
+
+For each cell the programs take turns, one run each in a round, and the table has the median of the rounds, quire's ratio to the
+faster peer (median and range of the rounds' ratios) and a verdict. Before every round the load of other processes is sampled from
+/proc/stat: over the limit the comparison waits, then refuses. docs/benchmarks.md says what each side does in each cell.
+"""
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import peers
+
+MODELS = {
+    "smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf",
+    "gemma3": "gemma-3-270m-q4_k_m.gguf",
+    "smollm2-f16": "SmolLM2-135M-Instruct.F16.gguf",
+}
+PREFILL = {f"prefill-{n}": n for n in (512, 4000)}
+DECODE = {f"decode-{b}x{c}": (b, c) for c in (128, 2000) for b in (1, 8, 32)}
+SERVE = {f"serve-{share}": share / 100 for share in (50, 80)}
+CELLS = [*PREFILL, *DECODE, "shared-prefix", *SERVE]
+QUICK_CELLS = ["prefill-512", "decode-1x128", "decode-8x128", "decode-32x128"]
+SHARED = {"streams": 16, "prompt_tokens": 1100, "prefix": 1000, "output_tokens": 64}
+
+# Ratios to the faster peer that quire has set itself: at least so much of a rate, at most so much of a time.
+TARGETS = {
+    ("smollm2", "prefill-512"): 1.5, ("gemma3", "prefill-512"): 2.0,
+    ("smollm2", "decode-1x128"): 1.8, ("gemma3", "decode-1x128"): 1.5,
+    ("smollm2", "decode-8x128"): 3.0, ("gemma3", "decode-8x128"): 3.0,
+    ("smollm2", "decode-32x128"): 4.0, ("gemma3", "decode-32x128"): 4.0,
+    ("smollm2", "shared-prefix"): 0.5, ("gemma3", "shared-prefix"): 0.5,
+    ("smollm2", "serve-80 TTFT p99"): 0.3, ("gemma3", "serve-80 TTFT p99"): 0.3,
+}
+
+
+class Busy(Exception):
+    """Other processes use the cores."""
+
+
+# ---- other load
+
+def cpu_times():
+    """Busy and all jiffies of all cores since boot."""
+    with open("/proc/stat", encoding="ascii") as file:
+        fields = [int(field) for field in file.readline().split()[1:9]]
+    return sum(fields) - fields[3] - fields[4], sum(fields)  # without idle and waiting for disks
+
+
+def foreign_load(seconds=2.0):
+    """Share of all cores that others use while this program sleeps, in per cent."""
+    busy, total = cpu_times()
+    time.sleep(seconds)
+    busy_after, total_after = cpu_times()
+    return 100.0 * (busy_after - busy) / max(total_after - total, 1)
+
+
+def wait_for_quiet(limit, force, patience=6):
+    """The load seen last. Raises Busy if it stays over the limit."""
+    for attempt in range(patience):
+        load = foreign_load()
+        if load <= limit or force:
+            return load
+        print(f"  other processes use {load:.0f} % of the cores; waiting", file=sys.stderr)
+        time.sleep(5 if attempt < patience - 1 else 0)
+    raise Busy(f"other processes use {load:.0f} % of the cores, over the limit of {limit:g} %: stop them, or measure with --force "
+               "and publish nothing of it")
+
+
+# ---- cells
+
+def measure_once(cell, program, seed, options):
+    """{name of the figure: value} of one run."""
+    if cell in PREFILL:
+        return {cell: program.prefill(PREFILL[cell], seed)}
+    if cell in DECODE:
+        streams, context = DECODE[cell]
+        output_tokens = 16 if options.quick else 64 if streams == 1 else 32
+        return {cell: program.decode(streams, context, output_tokens, seed)}
+    if cell == "shared-prefix":
+        return {cell: program.shared(seed=seed, **SHARED)}
+    report = peers.serve(program.serve_target(), SERVE[cell] * options.capacity, options.requests, seed)
+    program.close()
+    if report["requests"]["failed"] > 0:
+        raise RuntimeError(f"{report['requests']['failed']} requests failed")
+    return {f"{cell} TTFT p50": report["ttft_ms"]["p50"], f"{cell} TTFT p99": report["ttft_ms"]["p99"],
+            f"{cell} tokens/s": report["output_tokens_per_s"]}
+
+
+def is_time(figure):
+    return "TTFT" in figure or figure == "shared-prefix"
+
+
+def unit(figure):
+    return "ms" if "TTFT" in figure else "s" if is_time(figure) else "tokens/s"
+
+
+def measure_cell(cell, programs, options):
+    """{figure: {program: [value of each round]}}, and {program: why it has none}."""
+    values, absent, loads = {}, {}, []
+    for round_number in range(options.rounds):
+        loads.append(wait_for_quiet(options.max_foreign_load, options.force))
+        for program in programs:
+            if program.name in absent:
+                continue
+            try:
+                figures = measure_once(cell, program, 1 + round_number, options)
+            except peers.NotAvailable as reason:
+                absent[program.name] = str(reason)
+                continue
+            for figure, value in figures.items():
+                if not value > 0:
+                    raise RuntimeError(f"{program.name} measured {value} in {figure}")
+                values.setdefault(figure, {}).setdefault(program.name, []).append(value)
+    return values, absent, max(loads)
+
+
+# ---- verdicts
+
+def judge(figure, model, by_program):
+    """Ratio to the faster peer, its range over the rounds, and a verdict."""
+    ours = by_program["quire"]
+    rivals = {name: statistics.median(v) for name, v in by_program.items() if name != "quire"}
+    if not rivals:
+        return {"verdict": "no peer to compare with"}
+    best = min if is_time(figure) else max
+    rival = best(rivals, key=rivals.get)
+    ratios = [own / peer for own, peer in zip(ours, by_program[rival])]
+    ratio, target = statistics.median(ratios), TARGETS.get((model, figure))
+    better = (lambda x, y: x <= y) if is_time(figure) else (lambda x, y: x >= y)
+    if min(ratios) <= 1 <= max(ratios) and len(ratios) > 1:
+        verdict = "level: the rounds disagree"
+    else:
+        verdict = "ahead" if better(ratio, 1) else "behind"
+    if target is not None:
+        verdict += f", target {target:g}x " + ("met" if better(ratio, target) else "missed")
+    return {"faster_peer": rival, "ratio": ratio, "ratio_min": min(ratios), "ratio_max": max(ratios), "target": target,
+            "verdict": verdict}
+
+
+def rows_of(cell, model, values, absent, load):
+    rows = []
+    for figure, by_program in values.items():
+        rows.append({"model": model, "cell": cell, "figure": figure, "unit": unit(figure), "rounds": by_program,
+                     "medians": {name: statistics.median(v) for name, v in by_program.items()}, "absent": absent,
+                     "foreign_load_percent": load, **judge(figure, model, by_program)})
+    return rows
+
+
+def show(row):
+    medians = ", ".join(f"{name} {value:.4g}" for name, value in row["medians"].items())
+    line = f"{row['model']:<12} {row['figure']:<18} {row['unit']:<9} {medians}"
+    if "ratio" in row:
+        line += f"; {row['ratio']:.2f}x {row['faster_peer']} ({row['ratio_min']:.2f} to {row['ratio_max']:.2f})"
+    print(f"{line}: {row['verdict']}")
+    for name, reason in row["absent"].items():
+        print(f"{'':<12} {name}: {reason}")
+
+
+# ---- the run
+
+def model_path(name):
+    path = os.path.join(peers.ROOT, "models", MODELS[name])
+    if name != "smollm2-f16":
+        if not os.path.exists(path):
+            sys.exit(f"compare_peers: there is no {path}: scripts/fetch_model.sh {name} brings it")
+        return path
+    copy = os.path.join(peers.PEERS, MODELS[name])
+    if not os.path.exists(copy):
+        print("making the F16 model", file=sys.stderr)
+        peers.run([sys.executable, os.path.join(peers.ROOT, "scripts", "make_f16_model.py"), model_path("smollm2"), copy])
+    return copy
+
+
+def measure_capacity(llama, options):
+    """Requests a second that llama-server answers to 16 streams."""
+    wait_for_quiet(options.max_foreign_load, options.force)
+    report = peers.serve(llama.serve_target(), None, options.requests, seed=99)
+    llama.close()
+    return report["requests_per_s"]
+
+
+def compare(options):
+    rows, failed = [], False
+    for model in options.models:
+        path = model_path(model)
+        programs = [peers.Quire(path, options.threads), peers.LlamaCpp(path, options.threads), peers.OpenVino(path, options.threads)]
+        with contextlib.ExitStack() as stack:
+            for program in programs:
+                stack.callback(program.close)
+            if any(cell in SERVE for cell in options.cells):
+                options.capacity = measure_capacity(programs[1], options)
+                print(f"{model:<12} capacity of llama-server: {options.capacity:.3g} requests/s")
+            for cell in options.cells:
+                try:
+                    new_rows = rows_of(cell, model, *measure_cell(cell, programs, options))
+                except (RuntimeError, OSError, KeyError, ValueError, subprocess.SubprocessError) as error:
+                    print(f"{model:<12} {cell:<18} failed, no figure: {error}")
+                    failed = True
+                    continue
+                for row in new_rows:
+                    row["versions"] = {program.name: program.version for program in programs}
+                    show(row)
+                rows.extend(new_rows)
+    return rows, failed
+
+
+def parse_arguments():
+    def listed(allowed):
+        def parse(text):
+            names = text.split(",")
+            unknown = [name for name in names if name not in allowed]
+            if unknown:
+                raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not among {', '.join(allowed)}")
+            return names
+        return parse
+
+    def positive(text):
+        value = int(text)
+        if not 0 < value <= 10_000:
+            raise argparse.ArgumentTypeError(f"{value} is not between 1 and 10000")
+        return value
+
+    parser = argparse.ArgumentParser(prog="compare_peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="SmolLM2 Q4_1, prefill 512 and short decode, three rounds")
+    parser.add_argument("--cells", type=listed(CELLS), help=f"of {', '.join(CELLS)}")
+    parser.add_argument("--models", type=listed(MODELS), help=f"of {', '.join(MODELS)}")
+    parser.add_argument("--rounds", type=positive, help="runs of each program in each cell (5)")
+    parser.add_argument("--threads", type=positive, default=len(os.sched_getaffinity(0)), help="of every program")
+    parser.add_argument("--requests", type=positive, default=60, help="of a serve cell")
+    parser.add_argument("--max-foreign-load", type=float, default=5.0, help="per cent of the cores")
+    parser.add_argument("--force", action="store_true", help="measure whatever else is running, and say so")
+    parser.add_argument("--json", help="write all figures to this file")
+    parser.add_argument("--accuracy", action="store_true", help="distance to tests/golden instead of speed")
+    parser.add_argument("--needs", action="store_true", help=argparse.SUPPRESS)  # for compare_peers.sh
+    options = parser.parse_args()
+    options.cells = options.cells or (QUICK_CELLS if options.quick else CELLS)
+    options.models = options.models or (["smollm2"] if options.quick else list(MODELS))
+    options.rounds = options.rounds or (3 if options.quick else 5)
+    if options.json and not os.path.isdir(os.path.dirname(os.path.abspath(options.json))):
+        parser.error(f"--json: there is no folder for {options.json}")
+    return options
+
+
+def targets_needed(options):
+    """What compare_peers.sh has to build: llama.cpp's targets, then quire's after a semicolon."""
+    if options.accuracy:
+        return "llama;logprob_bench"
+    theirs, ours = {"llama-bench", "llama-batched-bench"}, {"throughput_bench"}
+    if any(cell in SERVE or cell == "shared-prefix" for cell in options.cells):
+        theirs.add("llama-server")
+    if any(cell in SERVE for cell in options.cells):
+        ours.add("serve_bench")
+    return " ".join(sorted(theirs)) + ";" + " ".join(sorted(ours))
+
+
+def cpu_name():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "unknown")
+
+
+def main():
+    options = parse_arguments()
+    if options.needs:
+        print(targets_needed(options))
+        return 0
+    if options.accuracy:
+        import peer_accuracy  # pylint: disable=import-outside-toplevel  # needs packages that the rest does not
+        return peer_accuracy.main(options)
+    date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
+    print(f"{cpu_name()}, {os.cpu_count()} cores, {options.threads} threads, {options.rounds} rounds, {date}")
+    if options.force:
+        print("FORCED: other load was allowed; these figures are worth nothing beyond a first look")
+    try:
+        wait_for_quiet(options.max_foreign_load, options.force)
+        rows, failed = compare(options)
+    except Busy as error:
+        print(f"compare_peers: {error}", file=sys.stderr)
+        return 3
+    for name, version in (rows[-1]["versions"] if rows else {}).items():
+        print(f"{name}: {version}")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"date": date, "cpu": cpu_name(), "threads": options.threads, "rounds": options.rounds, "forced": options.force,
+                       "quick": options.quick, "rows": rows}, file)
+            file.write("\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,224 @@
+"""How the programs that scripts/compare_peers.py compares are run: one class each, one method for each kind of work.
+
+Rates are tokens a second, total times seconds. A method that a program lacks raises NotAvailable with the reason, which stands in the
+table. What exactly each side does is written in docs/benchmarks.md, under "Beside other engines".
+"""
+import concurrent.futures
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PEERS = os.path.join(ROOT, "build-peers")
+LLAMA = os.path.join(PEERS, "llama.cpp", "bin")
+OURS = os.path.join(ROOT, "build-dev", "benchmarks")
+RUN_LIMIT_S = 1200
+
+
+class NotAvailable(Exception):
+    """This program cannot do this work; the text says why."""
+
+
+def run(command, **options):
+    """Standard output of a command that must succeed."""
+    result = subprocess.run(command, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False, **options)
+    if result.returncode != 0:
+        raise RuntimeError(f"{os.path.basename(command[0])} ended with {result.returncode}: {result.stderr.strip()[-500:]}")
+    return result.stdout
+
+
+def last_json(text):
+    return json.loads(text.strip().splitlines()[-1])
+
+
+class Quire:
+    name = "quire"
+
+    def __init__(self, model, threads):
+        self.model, self.threads = model, threads
+        self.version = ""
+
+    def _bench(self, *arguments):
+        command = [os.path.join(OURS, "throughput_bench"), "--model", self.model, "--threads", str(self.threads), "--repeat", "1"]
+        report = last_json(run(command + [str(a) for a in arguments]))
+        self.version = f"{report['revision']} ({report['isa']})"
+        return report
+
+    def prefill(self, tokens, seed):
+        report = self._bench("--lock-step", 1, "--prompt-tokens", tokens, "--output-tokens", 2, "--seed", seed)
+        return report["rows"][0]["s_pp"]["median"]
+
+    def decode(self, streams, context, output_tokens, seed):
+        report = self._bench("--lock-step", streams, "--prompt-tokens", context, "--output-tokens", output_tokens, "--seed", seed)
+        return report["rows"][0]["s_tg"]["median"]
+
+    def shared(self, streams, prompt_tokens, prefix, output_tokens, seed):
+        report = self._bench("--prompts", streams, "--concurrency", streams, "--prompt-tokens", prompt_tokens, "--shared-prefix",
+                             prefix, "--output-tokens", output_tokens, "--seed", seed, "--kv-megabytes", 2000)
+        return report["seconds"]["median"]
+
+    def serve_target(self):
+        """Where serve_bench sends its load."""
+        return ["--model", self.model, "--threads", str(self.threads)]
+
+    def close(self):
+        pass
+
+
+class LlamaCpp:
+    name = "llama.cpp"
+
+    def __init__(self, model, threads):
+        self.model, self.threads = model, threads
+        self.version = "the sources in llama-cpp-python " + os.environ.get("QUIRE_LLAMA_VERSION", "of unknown version")
+        self.server = None
+
+    def prefill(self, tokens, seed):
+        del seed  # llama-bench draws its own tokens
+        rows = json.loads(run([os.path.join(LLAMA, "llama-bench"), "-m", self.model, "-t", str(self.threads), "-p", str(tokens),
+                               "-n", "0", "-r", "1", "-o", "json"]))
+        return rows[0]["avg_ts"]
+
+    def decode(self, streams, context, output_tokens, seed):
+        del seed
+        # With -pps one prompt is computed and its KV copied to every stream: decoding reads as much memory as with prompts of
+        # their own, and the comparison does not wait for prompts that it does not measure.
+        cells = streams * (context + output_tokens) + 512
+        output = run([os.path.join(LLAMA, "llama-batched-bench"), "-m", self.model, "-t", str(self.threads), "-c", str(cells),
+                      "-b", "2048", "-ub", "512", "-npp", str(context), "-ntg", str(output_tokens), "-npl", str(streams), "-pps",
+                      "--output-format", "jsonl"])
+        rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+        if len(rows) != 1 or rows[0]["pl"] != streams or rows[0]["tg"] != output_tokens:
+            raise RuntimeError(f"llama-batched-bench printed {rows}")
+        return rows[0]["speed_tg"]
+
+    def _start(self, slots, context):
+        """A fresh server, so that it has no prompt cached; `context` tokens for each slot."""
+        self.close()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.server = subprocess.Popen(
+            [os.path.join(LLAMA, "llama-server"), "-m", self.model, "-t", str(self.threads), "-np", str(slots), "-c",
+             str(slots * context), "--host", "127.0.0.1", "--port", str(port)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        url = f"http://127.0.0.1:{port}"
+        for _ in range(600):
+            if self.server.poll() is not None:
+                raise RuntimeError(f"llama-server ended with {self.server.returncode} before it was ready")
+            try:
+                with urllib.request.urlopen(url + "/health", timeout=5):
+                    return url
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.1)
+        raise RuntimeError("llama-server was not ready within a minute")
+
+    def shared(self, streams, prompt_tokens, prefix, output_tokens, seed):
+        url = self._start(streams, prompt_tokens + output_tokens + 64)
+        draw = random.Random(seed)
+        ids = lambda count: [draw.randint(100, 40_000) for _ in range(count)]
+        post_completion(url, ids(32), 8)  # warm-up
+        shared = ids(prefix)
+        prompts = [shared + ids(prompt_tokens - prefix) for _ in range(streams)]
+        start = time.perf_counter()
+        with concurrent.futures.ThreadPoolExecutor(streams) as pool:
+            for count in pool.map(lambda prompt: post_completion(url, prompt, output_tokens), prompts):
+                if count != output_tokens:
+                    raise RuntimeError(f"llama-server answered {count} tokens instead of {output_tokens}")
+        seconds = time.perf_counter() - start
+        self.close()
+        return seconds
+
+    def serve_target(self):
+        url = self._start(16, 1024)
+        return ["--url", url + "/v1", "--tokenizer", self.model]
+
+    def close(self):
+        if self.server is not None:
+            self.server.terminate()
+            self.server.wait(timeout=30)
+            self.server = None
+
+
+def post_completion(url, prompt, output_tokens):
+    """Greedy completion of token ids by llama-server; the number of tokens that came."""
+    body = {"prompt": prompt, "n_predict": output_tokens, "temperature": 0, "ignore_eos": True, "cache_prompt": True}
+    request = urllib.request.Request(url + "/completion", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=RUN_LIMIT_S) as answer:
+        return json.load(answer)["tokens_predicted"]
+
+
+class OpenVino:
+    name = "OpenVINO"
+
+    def __init__(self, model, threads):
+        self.model, self.threads = model, threads
+        self.version = ""
+        self.worker = None
+        self.refusal = None  # why it does not run this model
+
+    def _ask(self, job):
+        if self.refusal:
+            raise NotAvailable(self.refusal)
+        if self.worker is None:
+            worker = os.path.join(ROOT, "scripts", "openvino_worker.py")
+            self.worker = subprocess.Popen([sys.executable, worker, self.model, str(self.threads), "3"], stdin=subprocess.PIPE,
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            ready = self._answer()
+            if "ready" not in ready:
+                self.worker.wait(timeout=30)
+                errors = self.worker.stderr.read().strip().splitlines() or ["no reason given"]
+                self.worker = None
+                self.refusal = "does not load this file: " + errors[-1][-120:]
+                raise NotAvailable(self.refusal)
+            self.version = ready["ready"]
+        self.worker.stdin.write(json.dumps(job) + "\n")
+        self.worker.stdin.flush()
+        answer = self._answer()
+        if "error" in answer or not answer:
+            raise RuntimeError("openvino_worker: " + answer.get("error", "it ended"))
+        return answer
+
+    def _answer(self):
+        """The next line of JSON; {} if the worker has ended. Lines of the library's own are passed over."""
+        for line in self.worker.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        return {}
+
+    def prefill(self, tokens, seed):
+        return self._ask({"job": "prefill", "prompt_tokens": tokens, "seed": seed})["tokens_per_s"]
+
+    def decode(self, streams, context, output_tokens, seed):
+        return self._ask({"job": "decode", "streams": streams, "prompt_tokens": context, "output_tokens": output_tokens,
+                          "seed": seed})["tokens_per_s"]
+
+    def shared(self, streams, prompt_tokens, prefix, output_tokens, seed):
+        return self._ask({"job": "shared", "streams": streams, "prompt_tokens": prompt_tokens, "shared_prefix": prefix,
+                          "output_tokens": output_tokens, "seed": seed})["seconds"]
+
+    def score(self, ids):
+        return self._ask({"job": "score", "ids": ids})["logprobs"]
+
+    def serve_target(self):
+        raise NotAvailable("has no server in its Python package")
+
+    def close(self):
+        if self.worker is not None:
+            self.worker.stdin.close()
+            self.worker.wait(timeout=60)
+            self.worker = None
+
+
+def serve(target, rate, requests, seed):
+    """serve_bench's JSON line under Poisson load of `rate` requests a second, or in a closed loop of 16 streams if None."""
+    load = ["--streams", "16"] if rate is None else ["--rate", f"{rate:.6g}", "--arrivals", "poisson"]
+    command = [os.path.join(OURS, "serve_bench"), *target, *load, "--num-requests", str(requests), "--input-tokens", "64:256",
+               "--output-tokens", "32:96", "--seed", str(seed), "--no-progress", "--json", "-"]
+    return last_json(run(command))

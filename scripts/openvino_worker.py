@@ -26,7 +26,7 @@ class Worker:
         scheduler = openvino_genai.SchedulerConfig()
         scheduler.enable_prefix_caching = True
         scheduler.cache_size = kv_gigabytes
-        scheduler.max_num_batched_tokens = 512  # as quire and llama.cpp; its default of 256 was slower in prefill
+        scheduler.max_num_batched_tokens = 512  # as quire and llama.cpp; its default is 256
         self.pipeline = openvino_genai.ContinuousBatchingPipeline(
             model, scheduler, "CPU", {"INFERENCE_NUM_THREADS": threads})
         self.next_id = 0

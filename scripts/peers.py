@@ -76,14 +76,13 @@ class LlamaCpp:
 
     def __init__(self, model, threads):
         self.model, self.threads = model, threads
-        self.version = "llama-cpp-python's sources, " + os.environ.get("QUIRE_LLAMA_VERSION", "version unknown")
+        self.version = "the sources in llama-cpp-python " + os.environ.get("QUIRE_LLAMA_VERSION", "of unknown version")
         self.server = None
 
     def prefill(self, tokens, seed):
         del seed  # llama-bench draws its own tokens
         rows = json.loads(run([os.path.join(LLAMA, "llama-bench"), "-m", self.model, "-t", str(self.threads), "-p", str(tokens),
                                "-n", "0", "-r", "1", "-o", "json"]))
-        self.version = f"{rows[0]['build_commit']}, {os.environ.get('QUIRE_LLAMA_VERSION', '')}"
         return rows[0]["avg_ts"]
 
     def decode(self, streams, context, output_tokens, seed):

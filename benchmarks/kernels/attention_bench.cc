@@ -1,7 +1,7 @@
 // The attention kernels on a GPU: microseconds, GB/s, TFLOP/s, the share of the copy bandwidth measured in the same run, and what
 // the cost model predicts. Shapes are those of docs/benchmarks.md: decode of 32 x 4K, 64 x 1K, 1 x 32K and mixed lengths, pages
 // of 16 and of 256 in order (all but contiguous), prefill of 1K to 16K. Inputs are random; calls rotate through copies of the
-// cache that no GPU's L2 holds. attention_bench [--device 0] [--dtype bf16|f16] [--repeats 20] [--small] [--json FILE]
+// cache that no GPU's L2 holds. attention_bench [--device 0] [--dtype bf16|f16] [--repeat 20] [--small] [--json FILE]
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
@@ -288,7 +288,7 @@ int main(int argc, char** argv) {
   CLI::App app("The attention kernels on a GPU.");
   app.add_option("--device", options.device, "CUDA device");
   app.add_option("--dtype", options.dtype, "bf16 or f16")->check(CLI::IsMember({"bf16", "f16"}));
-  app.add_option("--repeats", options.repeats, "timed calls of each shape")->check(CLI::Range(1, 10000));
+  app.add_option("--repeat,--repeats", options.repeats, "timed calls of each shape")->check(CLI::Range(1, 10000));
   app.add_flag("--small", options.small, "contexts by a hundredth, to see that everything runs");
   app.add_option("--json", options.json, "also write the JSON line to this file");
   CLI11_PARSE(app, argc, argv);

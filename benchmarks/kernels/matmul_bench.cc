@@ -65,13 +65,14 @@ std::vector<std::uint64_t> random_words(std::int64_t bytes) {
 class Matrices {
  public:
   Matrices(Backend& backend, DType type, Shape shape, std::int64_t bytes) {
-    const std::int64_t matrix_bytes = row_bytes(type, shape.inner * shape.outer);
-    std::vector<std::uint64_t> words = random_words(matrix_bytes);
+    std::vector<std::uint64_t> words = random_words(row_bytes(type, shape.inner * shape.outer));
     const TensorView from(words.data(), type, {shape.outer, shape.inner});
-    const std::int64_t copies = std::max<std::int64_t>(1, bytes / matrix_bytes);
+    const MatrixForm form = backend.matrix_form(from, MatrixUse::kProduct);
+    const std::int64_t copies = std::max<std::int64_t>(1, bytes / form.num_bytes);
     for (std::int64_t i = 0; i < copies; ++i) {
-      memory_.push_back(backend.allocate(static_cast<std::size_t>(matrix_bytes)));
-      views_.emplace_back(memory_.back().data(), type, std::initializer_list<std::int64_t>{shape.outer, shape.inner});
+      memory_.push_back(backend.allocate(static_cast<std::size_t>(form.num_bytes)));
+      views_.emplace_back(memory_.back().data(), form.dtype, std::initializer_list<std::int64_t>{shape.outer, shape.inner});
+      views_.back().layout = form.layout;
       backend.upload_matrix(views_.back(), from);
     }
   }
@@ -131,7 +132,23 @@ json::object measure(Backend& backend, const Matrices& matrices, std::int64_t ro
           {"bound", share.bound}};
 }
 
+// The types with the shapes asked for, without those that no file holds: rows must be whole blocks.
+std::vector<std::pair<DType, Shape>> wanted_products(const Options& options) {
+  std::vector<std::pair<DType, Shape>> products;
+  for (const DType type : kTypes) {
+    const auto wanted = [&](const std::string& name) { return name == "all" || name == to_string(type); };
+    if (std::none_of(options.types.begin(), options.types.end(), wanted)) continue;
+    for (const std::string& text : options.shapes) {
+      const Shape shape = *parse_shape(text);
+      if (shape.inner % block_elements(type) == 0) products.emplace_back(type, shape);
+    }
+  }
+  if (products.empty()) fail(ErrorCode::kInvalidArgument, "no --shape has rows that are whole blocks of a --type");
+  return products;
+}
+
 void run(const Options& options) {
+  const auto products = wanted_products(options);
   const cpu::KernelTable& kernels = bench::kernels_named(options.isa);
   const bench::MachineBounds bounds = bench::measure_bounds(kernels.isa, options.flags.threads, options.megabytes * 1'000'000);
   const auto rate = [](std::optional<double> r) { return r ? fmt::format("{:.0f}", *r * 1e-9) : std::string("?"); };
@@ -142,17 +159,10 @@ void run(const Options& options) {
              "share of the bound");
   CpuBackend backend(kernels, {.num_threads = options.flags.threads});
   json::array rows;
-  for (const DType type : kTypes) {
-    const auto wanted = [&](const std::string& name) { return name == "all" || name == to_string(type); };
-    if (std::none_of(options.types.begin(), options.types.end(), wanted)) continue;
-    for (const std::string& text : options.shapes) {
-      const Shape shape = *parse_shape(text);
-      if (shape.inner % block_elements(type) != 0) continue;  // no file holds such a matrix
-      const Matrices matrices(backend, type, shape, options.megabytes * 1'000'000);
-      for (const std::int64_t count : options.rows) rows.push_back(measure(backend, matrices, count, options, bounds));
-    }
+  for (const auto& [type, shape] : products) {
+    const Matrices matrices(backend, type, shape, options.megabytes * 1'000'000);
+    for (const std::int64_t count : options.rows) rows.push_back(measure(backend, matrices, count, options, bounds));
   }
-  if (rows.empty()) fail(ErrorCode::kInvalidArgument, "no --shape has rows that are whole blocks of a --type");
   json::object report = bench::report_header("matmul");
   report["isa"] = kernels.isa;
   report["threads"] = threads;

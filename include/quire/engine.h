@@ -35,10 +35,11 @@ struct EngineOptions {
                                     // least 256 MiB, at most half of the free memory
   int max_context = 0;              // tokens of prompt and answer together; 0: the model's own
   int max_batched_tokens = 512;     // tokens computed in one step: larger prefills faster, smaller keeps other streams smoother
-  int max_step_ms = 0;              // a step's time while streams wait for a token: prompts are cut to keep it; 0: no limit
-  int max_running = 256;            // sequences that share the steps; others wait
-  bool prefix_cache = true;         // reuse KV blocks of equal prefixes
-  bool deterministic = true;        // CUDA: the schedule never changes a bit of the answer, at some cost in speed; the CPU always
+  int max_step_ms = 0;        // milliseconds that a step with running streams may take: prompts are cut to what fits, by what
+                              // steps are seen to take; 0: no limit. Bounds the gap between a stream's tokens, not the answer
+  int max_running = 256;      // sequences that share the steps; others wait
+  bool prefix_cache = true;   // reuse KV blocks of equal prefixes
+  bool deterministic = true;  // CUDA: the schedule never changes a bit of the answer, at some cost in speed; the CPU always
 };
 
 // A snapshot. Blocks: free + cached + held = total = EngineOptions::num_blocks - 1 (block 0 is reserved and in none of them).
@@ -51,6 +52,7 @@ struct EngineStats {
   std::int64_t held_blocks = 0;          // in at least one sequence
   std::int64_t held_token_slots = 0;     // slots in held blocks
   std::int64_t written_token_slots = 0;  // of these, slots that hold a token: 1 - written/held is the waste
+  int prefill_limit = 0;                 // prompt tokens that a step may have beside decodes now; 0: max_step_ms gives no limit
   std::int64_t num_steps = 0;
   std::int64_t num_preemptions = 0;
   std::int64_t prefill_tokens = 0;    // computed, recomputation included

@@ -42,6 +42,11 @@ std::size_t matmul_scratch_bytes(std::int64_t rows, std::int64_t inner, int acti
 std::size_t attention_scratch_bytes(std::int64_t max_kv_len, int num_threads);
 std::size_t sample_scratch_bytes(std::int64_t vocabulary, int num_threads);
 
+// Quantised weights as panels (panel.h), the form in which products are fast: `from` [M, K] in rows, `to` packed_bytes(M, K) of
+// it.
+std::int64_t packed_bytes(DType type, std::int64_t rows, std::int64_t inner);
+void pack_panels(const TensorView& from, void* to, ThreadPool& pool);
+
 // Independent of the instruction set (double precision or pure copies).
 void rope_table(const RopeTableArgs& args, ThreadPool& pool);
 void gather_rows(const GatherRowsArgs& args, ThreadPool& pool);

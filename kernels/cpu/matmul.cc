@@ -1,4 +1,4 @@
-// Cuts a call into tiles of eight rows of weights by up to kTileRows rows of activations, which threads take in any order.
+// Cuts a call into tiles of sixteen rows of weights by up to kTileRows rows of activations, which threads take in any order.
 #include "kernels/cpu/matmul_tile.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/cpu/variant.h"
@@ -35,19 +35,27 @@ void quantize_rows(const TensorView& x, int terms, ActivationBlock* blocks, Thre
   pool.parallel_for(x.shape[0], grain_of(x.shape[0], pool), quantize);
 }
 
-// A tile whose rows are two terms each: both are multiplied like rows of their own, then added, then the bias.
-void multiply_two_terms(DType type, const Tile& tile) {
-  float terms[kTileRows * kTileWeights];
-  Tile twice = tile;
-  twice.num_rows = 2 * tile.num_rows;
-  twice.bias = nullptr;
-  twice.out = terms;
-  twice.out_stride = kTileWeights;
-  multiply_quantized(type, twice);
+void multiply_one_term(const Projection& p, const Tile& tile) {
+  if (!is_quantized(p.weight.dtype)) return multiply_float(p.weight.dtype, tile);
+  p.weight.layout == Layout::kPanels ? multiply_panels(p.weight.dtype, tile) : multiply_quantized(p.weight.dtype, tile);
+}
+
+// A tile whose results do not go where it says as they come: of two terms a row, multiplied like rows of their own, then added,
+// then the bias; or of a group of panels that is not full.
+void multiply_aside(const Projection& p, const Tile& tile, int terms) {
+  float results[kTileRows * kTileWeights];
+  Tile aside = tile;
+  aside.num_weights = kTileWeights;
+  aside.num_rows = terms * tile.num_rows;
+  aside.bias = nullptr;
+  aside.out = results;
+  aside.out_stride = kTileWeights;
+  if (p.weight.layout == Layout::kRows) aside.num_weights = tile.num_weights;
+  multiply_one_term(p, aside);
   for (int r = 0; r < tile.num_rows; ++r) {
-    const float* const term = terms + 2 * r * kTileWeights;
+    const float* const term = results + terms * r * kTileWeights;
     for (int i = 0; i < tile.num_weights; ++i) {
-      const float sum = term[i] + term[kTileWeights + i];
+      const float sum = terms == 1 ? term[i] : term[i] + term[kTileWeights + i];
       tile.out[r * tile.out_stride + i] = tile.bias != nullptr ? sum + tile.bias[i] : sum;
     }
   }
@@ -66,14 +74,12 @@ void multiply_tile(const MatmulArgs& args, const Projection& p, std::int64_t gro
   tile.bias = p.bias.data == nullptr ? nullptr : p.bias.as<const float>() + first;
   tile.out = p.out.row_as<float>(row) + first;
   tile.out_stride = p.out.outer_stride;
-  if (is_quantized(p.weight.dtype)) {
-    tile.blocks = blocks + row * args.activation_terms * (tile.inner / kBlock);
-    args.activation_terms == 1 ? multiply_quantized(p.weight.dtype, tile) : multiply_two_terms(p.weight.dtype, tile);
-  } else {
-    tile.x = args.x.row_as<const float>(row);
-    tile.x_stride = args.x.outer_stride;
-    multiply_float(p.weight.dtype, tile);
-  }
+  tile.x = args.x.row_as<const float>(row);
+  tile.x_stride = args.x.outer_stride;
+  const int terms = is_quantized(p.weight.dtype) ? args.activation_terms : 1;
+  tile.blocks = blocks + row * terms * (tile.inner / kBlock);
+  const bool full = tile.num_weights == kTileWeights || p.weight.layout == Layout::kRows;
+  terms == 1 && full ? multiply_one_term(p, tile) : multiply_aside(p, tile, terms);
 }
 
 }  // namespace

@@ -79,39 +79,57 @@ class AlignedBytes {
   void* data_;
 };
 
+// Quantised weights as panels, as the backend keeps them.
+TensorView as_panels(const TensorView& rows, void* to, ThreadPool& pool) {
+  pack_panels(rows, to, pool);
+  TensorView panels = rows;
+  panels.data = to;
+  panels.layout = Layout::kPanels;
+  return panels;
+}
+
 Bytes check_embed(const KernelTable& table, ThreadPool& pool) {
   Random random;
   Bytes results;
   for (const DType type : kWeightTypes) {
     Bytes weight = weights(random, type, 3 * 256);
+    const AlignedBytes packed(static_cast<std::size_t>(packed_bytes(type, 3, 256)));
+    const TensorView in_rows(weight.data(), type, {3, 256});
     std::vector<std::int32_t> ids{2, 0};
     std::vector<float> out(2 * 256);
-    table.embed({TensorView(weight.data(), type, {3, 256}), TensorView(ids.data(), DType::kI32, {2}),
-                 TensorView(out.data(), DType::kF32, {2, 256}), 1.7f},
-                pool);
-    append(results, bytes_of(out));
+    for (const bool panels : {false, true}) {
+      if (panels && !is_quantized(type)) continue;
+      table.embed({panels ? as_panels(in_rows, packed.data(), pool) : in_rows, TensorView(ids.data(), DType::kI32, {2}),
+                   TensorView(out.data(), DType::kF32, {2, 256}), 1.7f},
+                  pool);
+      append(results, bytes_of(out));
+    }
   }
   return results;
 }
 
-// One and five rows of activations: the two ways to use an unpacked weight. Nine rows of weights: a group and a rest.
+// Few and many rows of activations, the ways to use an unpacked weight, and two terms. Nineteen rows of weights: a group of
+// panels and a rest.
 Bytes check_matmul(const KernelTable& table, ThreadPool& pool) {
+  constexpr std::int64_t kOuter = 19, kInner = 256;
   Random random;
   Bytes results;
   for (const DType type : kWeightTypes) {
-    for (const std::int64_t rows : {1, 5, 6}) {
-      std::vector<float> x = random.floats(static_cast<std::size_t>(rows * 256), 3.0f);
-      std::vector<float> bias = random.floats(9);
-      std::vector<float> out(static_cast<std::size_t>(rows * 9));
-      Bytes weight = weights(random, type, 9 * 256);
+    for (const std::int64_t rows : {1, 2, 3, 6, 21}) {
+      std::vector<float> x = random.floats(static_cast<std::size_t>(rows * kInner), 3.0f);
+      std::vector<float> bias = random.floats(kOuter);
+      std::vector<float> out(static_cast<std::size_t>(rows * kOuter));
+      Bytes weight = weights(random, type, kOuter * kInner);
       const int terms = rows == 6 ? 2 : 1;
-      const AlignedBytes scratch(matmul_scratch_bytes(rows, 256, terms));
+      const AlignedBytes scratch(matmul_scratch_bytes(rows, kInner, terms));
+      const AlignedBytes packed(static_cast<std::size_t>(packed_bytes(type, kOuter, kInner)));
+      const TensorView in_rows(weight.data(), type, {kOuter, kInner});
       MatmulArgs args;
-      args.x = TensorView(x.data(), DType::kF32, {rows, 256});
+      args.x = TensorView(x.data(), DType::kF32, {rows, kInner});
       args.num_projections = 1;
       args.activation_terms = terms;
-      args.projections[0] = {TensorView(weight.data(), type, {9, 256}), TensorView(bias.data(), DType::kF32, {9}),
-                             TensorView(out.data(), DType::kF32, {rows, 9})};
+      args.projections[0] = {is_quantized(type) ? as_panels(in_rows, packed.data(), pool) : in_rows,
+                             TensorView(bias.data(), DType::kF32, {kOuter}), TensorView(out.data(), DType::kF32, {rows, kOuter})};
       table.matmul(args, pool, scratch.data());
       append(results, bytes_of(out));
     }

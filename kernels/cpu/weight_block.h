@@ -6,6 +6,7 @@
 
 #include "core/dtype.h"
 #include "kernels/cpu/activation_block.h"
+#include "kernels/cpu/panel.h"
 #include "kernels/cpu/simd.h"
 
 namespace quire::cpu::QUIRE_ISA {
@@ -17,10 +18,6 @@ struct WeightBlock {
   float m = 0.0f;              // formats with a minimum
   int half_scale[2] = {1, 1};  // the 6-bit format
 };
-
-constexpr bool has_minimum(DType t) { return t == DType::kQ4_1 || t == DType::kQ5_1 || t == DType::kQ4_K || t == DType::kQ5_K; }
-constexpr bool has_half_scales(DType t) { return t == DType::kQ6_K; }
-constexpr bool has_super_blocks(DType t) { return t == DType::kQ4_K || t == DType::kQ5_K || t == DType::kQ6_K; }
 
 // Bytes of a file's block, and blocks of 32 weights in it.
 template <DType kType>
@@ -59,15 +56,19 @@ inline void unpack_q8_0(const std::uint8_t* block, WeightBlock& out) {
   __builtin_memcpy(out.q, block + 2, kBlock);
 }
 
+// The scale and the minimum of block j in the 12 bytes s, six bits each.
+inline void set_k_scales(const std::uint8_t* s, int j, float d, float dmin, WeightBlock& out) {
+  const int scale = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | ((s[j - 4] >> 6) << 4);
+  const int minimum = j < 4 ? s[j + 4] & 63 : (s[j + 4] >> 4) | ((s[j] >> 6) << 4);
+  out.d = d * static_cast<float>(scale);
+  out.m = -(dmin * static_cast<float>(minimum));
+}
+
 // Q4_K, Q5_K: d, dmin, 12 bytes with a 6-bit scale and a 6-bit minimum for each of eight blocks, [32 bytes of fifth bits],
 // 128 bytes of which each 32 hold a block in the low nibbles and the next one in the high nibbles.
 template <DType kType>
 inline void unpack_k(const std::uint8_t* super, int j, WeightBlock& out) {
-  const std::uint8_t* s = super + 4;
-  const int scale = j < 4 ? s[j] & 63 : (s[j + 4] & 15) | ((s[j - 4] >> 6) << 4);
-  const int minimum = j < 4 ? s[j + 4] & 63 : (s[j + 4] >> 4) | ((s[j] >> 6) << 4);
-  out.d = read_f16(super) * static_cast<float>(scale);
-  out.m = -(read_f16(super + 2) * static_cast<float>(minimum));
+  set_k_scales(super + 4, j, read_f16(super), read_f16(super + 2), out);
   const std::uint8_t* high = super + 16;
   const std::uint8_t* nibbles = (kType == DType::kQ5_K ? high + 32 : high) + 32 * (j / 2);
   for (int i = 0; i < kBlock; ++i) {

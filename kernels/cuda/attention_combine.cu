@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kWarps * 32) combine_attention_kernel(const At
 
 template <typename T>
 void launch_combine(const AttentionParams& params, const AttentionGrid& grid, Stream stream) {
-  const dim3 blocks(static_cast<unsigned>(grid.num_combines), static_cast<unsigned>(params.num_kv_heads),
+  const dim3 blocks(grid_x(grid.num_combines), static_cast<unsigned>(params.num_kv_heads),
                     static_cast<unsigned>((grid.row_tile + kWarps - 1) / kWarps));
   launch(stream, combine_attention_kernel<T>, {blocks, dim3(kWarps * 32)}, params);
 }

@@ -5,20 +5,12 @@
 
 #include "kernels/cuda/launch.h"
 
-#if !defined(__CUDACC__)
-#include <cstring>
-#endif
-
 namespace quire::cuda {
 
 // REQUIRES: host memory stays as it is until the stream is past the copy; it should be pinned, else the call may wait.
-inline void copy_async(void* to, const void* from, std::size_t bytes, [[maybe_unused]] Stream stream) {
+inline void copy_async(void* to, const void* from, std::size_t bytes, Stream stream) {
   if (bytes == 0) return;
-#if defined(__CUDACC__)
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "cudaMemcpyAsync");
-#else
-  simt::enqueue(stream, [to, from, bytes] { std::memcpy(to, from, bytes); });
-#endif
 }
 
 }  // namespace quire::cuda

@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(Config::kThreads) decode_attention_kernel(cons
 
 template <typename T>
 void launch_decode(const AttentionParams& params, const AttentionGrid& grid, Stream stream) {
-  const dim3 blocks(static_cast<unsigned>(grid.num_items * params.num_kv_heads));
+  const dim3 blocks(grid_x(std::int64_t{grid.num_items} * params.num_kv_heads));
   dispatch_head_size(params.head_size, [&]<int kHeadSize>() {
     using Config = DecodeConfig<kHeadSize>;
     launch(stream, decode_attention_kernel<T, Config>, {blocks, dim3(Config::kThreads), Config::kSharedBytes}, params);

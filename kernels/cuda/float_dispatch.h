@@ -62,7 +62,7 @@ inline LaunchShape row_pieces_shape(std::int64_t rows, std::int64_t pieces) {
   const std::int64_t whole = round_up_to(pieces > 0 ? pieces : 1, 32);
   const std::int64_t threads = whole < kMaxThreads ? whole : kMaxThreads;
   const std::int64_t blocks = pieces > 0 ? rows * ((pieces + threads - 1) / threads) : 0;
-  return {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(static_cast<unsigned>(threads))};
+  return {.grid = dim3(grid_x(blocks)), .block = dim3(static_cast<unsigned>(threads))};
 }
 
 }  // namespace quire::cuda

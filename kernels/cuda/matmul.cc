@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <set>
 #include <tuple>
+#include <vector>
 
 #include "core/check.h"
 #include "kernels/cuda/check.h"
@@ -14,6 +16,7 @@ namespace quire::cuda {
 namespace {
 
 void check(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) fail(ErrorCode::kOutOfMemory, "{}: {}", call, cublasLtGetStatusName(status));
   if (status != CUBLAS_STATUS_SUCCESS) fail_call(call, cublasLtGetStatusString(status), cublasLtGetStatusName(status));
 }
 
@@ -72,7 +75,7 @@ struct Problem {
   }
 };
 
-// What the choice of an algorithm may depend on.
+// What the choice of an algorithm may depend on; first the rows it is chosen for.
 using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, DType, DType, bool, std::uint32_t>;
 
 std::uint32_t alignment(const TensorView& view) {
@@ -100,9 +103,15 @@ void check_args(const TensorView& x, const Projection& p) {
 
 }  // namespace
 
+struct Matmul::Choice {
+  cublasLtMatmulAlgo_t algorithm;
+  std::int64_t chosen_for = 0;     // rows
+  std::set<std::int64_t> checked;  // rows that it takes
+};
+
 struct Matmul::Library {
   Handle handle;
-  std::map<Key, cublasLtMatmulAlgo_t> algorithms;
+  std::map<Key, Choice> choices;
 };
 
 Matmul::Matmul(void* workspace, bool deterministic)
@@ -124,9 +133,11 @@ void prefer(const Preference& preference, cublasLtMatmulPreferenceAttributes_t a
         "cublasLtMatmulPreferenceSetAttribute");
 }
 
-// The first of the library's proposals, which is its fastest by estimate.
-cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const Problem& problem, std::uint32_t aligned, const TensorView& out,
-                            const TensorView& weight) {
+using Algorithms = std::vector<cublasLtMatmulAlgo_t>;
+
+// The library's proposals, in the order of its estimates.
+Algorithms proposals(cublasLtHandle_t handle, const Problem& problem, std::uint32_t aligned) {
+  constexpr int kMost = 32;
   Preference preference;
   check(cublasLtMatmulPreferenceCreate(preference.put()), "cublasLtMatmulPreferenceCreate");
   prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, Matmul::kWorkspaceBytes);
@@ -137,41 +148,86 @@ cublasLtMatmulAlgo_t choose(cublasLtHandle_t handle, const Problem& problem, std
                                CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     prefer(preference, attribute, aligned);
   }
-  cublasLtMatmulHeuristicResult_t result{};
+  cublasLtMatmulHeuristicResult_t results[kMost] = {};
   int found = 0;
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle, problem.operation.get(), problem.weight.get(), problem.input.get(),
-                                     problem.output.get(), problem.output.get(), preference.get(), 1, &result, &found);
-  if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
-    fail(ErrorCode::kUnsupported, "matmul: cuBLASLt has no algorithm for weight {}, out {}", weight.describe(), out.describe());
+                                     problem.output.get(), problem.output.get(), preference.get(), kMost, results, &found);
+  Algorithms algorithms;
+  if (status != CUBLAS_STATUS_SUCCESS) return algorithms;
+  for (int i = 0; i < found; ++i) algorithms.push_back(results[i].algo);
+  return algorithms;
+}
+
+bool takes(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const Problem& problem) {
+  cublasLtMatmulHeuristicResult_t result{};
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoCheck(handle, problem.operation.get(), problem.weight.get(), problem.input.get(), problem.output.get(),
+                              problem.output.get(), &algorithm, &result);
+  return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= Matmul::kWorkspaceBytes;
+}
+
+// Numbers of rows that stand for all up to `most`: powers of two, what is next to them, and the last.
+std::vector<std::int64_t> sample_rows(std::int64_t most) {
+  std::vector<std::int64_t> rows;
+  for (std::int64_t power = 1; power < most; power *= 2) {
+    for (const std::int64_t near : {power - 1, power, power + 1}) {
+      if (near >= 1 && near < most) rows.push_back(near);
+    }
   }
-  return result.algo;
+  rows.push_back(most);
+  return rows;
+}
+
+int id_of(const cublasLtMatmulAlgo_t& algorithm) {
+  int id = -1;
+  std::size_t written = 0;
+  (void)cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_ID, &id, sizeof(id), &written);
+  return id;
 }
 
 }  // namespace
 
+// Deterministic: the first that takes all numbers of rows that stand for those to come.
+Matmul::Choice& Matmul::choice(const TensorView& x, const Projection& p, std::int64_t rows) {
+  const std::uint32_t aligned = std::min({alignment(x), alignment(p.weight), alignment(p.out)});
+  const Key key{rows, p.weight.dim(0), p.weight.dim(1), x.dtype, p.out.dtype, p.bias.data != nullptr, aligned};
+  if (const auto found = library_->choices.find(key); found != library_->choices.end()) return found->second;
+  cublasLtHandle_t handle = library_->handle.get();
+  const std::vector<std::int64_t> needed = deterministic_ ? sample_rows(most_rows_) : std::vector<std::int64_t>{rows};
+  for (const cublasLtMatmulAlgo_t& algorithm : proposals(handle, Problem(x, p, rows), aligned)) {
+    const auto fits = [&](std::int64_t n) { return takes(handle, algorithm, Problem(x, p, n)); };
+    if (!std::all_of(needed.begin(), needed.end(), fits)) continue;
+    return library_->choices.emplace(key, Choice{algorithm, rows, {needed.begin(), needed.end()}}).first->second;
+  }
+  fail(ErrorCode::kUnsupported, "matmul: cuBLASLt has no algorithm for {} to {} rows of x {}, weight {}, out {}", needed.front(),
+       needed.back(), x.describe(), p.weight.describe(), p.out.describe());
+}
+
 void Matmul::project(const TensorView& x, const Projection& projection, Stream stream) {
   check_args(x, projection);
-  if (x.dim(0) == 0) return;
+  const std::int64_t rows = x.dim(0);
+  if (rows == 0) return;
   // Buckets of rows by powers of two. Deterministic: one bucket, in the middle of what decode and prefill bring.
   constexpr std::int64_t kDeterministicRows = 128;
-  const auto rows = static_cast<std::uint64_t>(x.dim(0));
-  const std::int64_t bucket = deterministic_ ? kDeterministicRows : static_cast<std::int64_t>(std::bit_ceil(rows));
-  const std::uint32_t aligned = std::min({alignment(x), alignment(projection.weight), alignment(projection.out)});
-  const Key key{bucket,  projection.weight.dim(0), projection.weight.dim(1),
-                x.dtype, projection.out.dtype,     projection.bias.data != nullptr,
-                aligned};
-  auto found = library_->algorithms.find(key);
-  if (found == library_->algorithms.end()) {
-    const Problem typical(x, projection, bucket);
-    found = library_->algorithms.emplace(key, choose(library_->handle.get(), typical, aligned, projection.out, projection.weight))
-                .first;
+  const auto bucket = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
+  Choice* chosen = &choice(x, projection, deterministic_ ? kDeterministicRows : bucket);
+  cublasLtHandle_t handle = library_->handle.get();
+  const Problem problem(x, projection, rows);
+  if (!chosen->checked.contains(rows)) {
+    if (takes(handle, chosen->algorithm, problem)) {
+      chosen->checked.insert(rows);
+    } else if (deterministic_) {
+      fail(ErrorCode::kUnsupported, "matmul: cuBLASLt's algorithm {}, chosen for {} rows, does not take x {}, weight {}, out {}",
+           id_of(chosen->algorithm), chosen->chosen_for, x.describe(), projection.weight.describe(), projection.out.describe());
+    } else {
+      chosen = &choice(x, projection, rows);
+    }
   }
-  const Problem problem(x, projection, x.dim(0));
   const float one = 1.0f, zero = 0.0f;
-  check(cublasLtMatmul(library_->handle.get(), problem.operation.get(), &one, projection.weight.data, problem.weight.get(),
-                       x.data, problem.input.get(), &zero, projection.out.data, problem.output.get(), projection.out.data,
-                       problem.output.get(), &found->second, workspace_, kWorkspaceBytes, stream),
+  check(cublasLtMatmul(handle, problem.operation.get(), &one, projection.weight.data, problem.weight.get(), x.data,
+                       problem.input.get(), &zero, projection.out.data, problem.output.get(), projection.out.data,
+                       problem.output.get(), &chosen->algorithm, workspace_, kWorkspaceBytes, stream),
         "cublasLtMatmul");
 }
 

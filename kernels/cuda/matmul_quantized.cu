@@ -2,6 +2,8 @@
 // rows, as they are. The integers go into the tensor cores exactly; each block of 32 is summed in float and scaled in float, so
 // that the only rounding is that of float sums. The fragment's eight columns are the rows of x: one row or eight, the work, and
 // the bits of each, are the same.
+#include <algorithm>
+
 #include "kernels/cuda/block_reduce.cuh"
 #include "kernels/cuda/float_dispatch.h"
 #include "kernels/cuda/kernels.h"
@@ -150,6 +152,27 @@ void check_projection(const char* op, const TensorView& x, const Projection& pro
           projection.out, "[R, M] F32 or of x's type");
 }
 
+// Rows [first, first + count) of x and out.
+void multiply_rows(const TensorView& whole_x, const Projection& projection, std::int64_t first, std::int64_t count,
+                   Stream stream) {
+  const TensorView x = whole_x.rows(first, count), out = projection.out.rows(first, count);
+  const LaunchShape shape{
+      .grid = dim3(grid_x(projection.weight.dim(0) / kTileRows), static_cast<unsigned>((count + kColumns - 1) / kColumns)),
+      .block = dim3(kWarps * kWarpSize)};
+  dispatch_activation(x.dtype, [&]<typename T>() {
+    const QuantizedMatmulParams<T> params{rows_of<const T>(x),
+                                          count,
+                                          projection.weight.as<std::uint8_t>(),
+                                          row_bytes(projection.weight.dtype, x.dim(1)),
+                                          projection.bias.as<const T>(),
+                                          out.data,
+                                          out.outer_stride,
+                                          out.dtype == DType::kF32};
+    dispatch_packed(projection.weight.dtype,
+                    [&]<DType kType>() { launch(stream, matmul_quantized_kernel<T, kType>, shape, params); });
+  });
+}
+
 }  // namespace
 
 void matmul_quantized(const MatmulArgs& args, Stream stream) {
@@ -160,23 +183,10 @@ void matmul_quantized(const MatmulArgs& args, Stream stream) {
   require(args.num_projections >= 0 && args.num_projections <= MatmulArgs::kMaxProjections, op, "num_projections",
           args.num_projections, "0 to 3");
   for (int i = 0; i < args.num_projections; ++i) check_projection(op, args.x, args.projections[i]);
+  constexpr std::int64_t kMostRows = 65535 * kColumns;  // of a grid
   for (int i = 0; i < args.num_projections; ++i) {
-    const Projection& projection = args.projections[i];
-    const LaunchShape shape{.grid = dim3(static_cast<unsigned>(projection.weight.dim(0) / kTileRows),
-                                         static_cast<unsigned>((rows + kColumns - 1) / kColumns)),
-                            .block = dim3(kWarps * kWarpSize)};
-    dispatch_activation(args.x.dtype, [&]<typename T>() {
-      const QuantizedMatmulParams<T> params{rows_of<const T>(args.x),
-                                            rows,
-                                            projection.weight.as<std::uint8_t>(),
-                                            row_bytes(projection.weight.dtype, args.x.dim(1)),
-                                            projection.bias.as<const T>(),
-                                            projection.out.data,
-                                            projection.out.outer_stride,
-                                            projection.out.dtype == DType::kF32};
-      dispatch_packed(projection.weight.dtype,
-                      [&]<DType kType>() { launch(stream, matmul_quantized_kernel<T, kType>, shape, params); });
-    });
+    for (std::int64_t first = 0; first < rows; first += kMostRows)
+      multiply_rows(args.x, args.projections[i], first, std::min(kMostRows, rows - first), stream);
   }
 }
 

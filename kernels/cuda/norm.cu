@@ -72,7 +72,7 @@ LaunchShape norm_shape(std::int64_t rows, std::int64_t width) {
     if (team > kMaxTeam) team = kMaxTeam;
   }
   const std::int64_t teams = team <= kWarpSize ? kBlock / team : 1;
-  return {.grid = dim3(static_cast<unsigned>((rows + teams - 1) / teams)),
+  return {.grid = dim3(grid_x((rows + teams - 1) / teams)),
           .block = dim3(static_cast<unsigned>(team), static_cast<unsigned>(teams))};
 }
 

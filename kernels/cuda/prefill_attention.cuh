@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm) prefil
 template <typename T, int kHeadSize, int kRowTiles>
 void launch_prefill(const AttentionParams& params, const AttentionGrid& grid, Stream stream) {
   using Config = PrefillConfig<kHeadSize, kRowTiles>;
-  const dim3 blocks(static_cast<unsigned>(grid.num_items * params.num_kv_heads));
+  const dim3 blocks(grid_x(std::int64_t{grid.num_items} * params.num_kv_heads));
   launch(stream, prefill_attention_kernel<T, Config>, {blocks, dim3(Config::kThreads), Config::kSharedBytes}, params);
 }
 

@@ -46,13 +46,26 @@ DeviceSampleRow mirror(const SampleRow& row, std::int64_t vocabulary) {
 
 }  // namespace
 
+std::int64_t packed_bytes(const SampleRow& row, std::int64_t vocabulary) {
+  return std::int64_t{sizeof(DeviceSampleRow)} + padded(counts_bytes(row)) + padded(biases_bytes(row)) +
+         padded(mask_bytes(row, vocabulary));
+}
+
+std::int64_t most_packed_bytes(std::int64_t vocabulary) {
+  SampleRow row;
+  const std::uint32_t word = 0;
+  row.num_counts = row.num_biases = static_cast<int>(vocabulary);
+  row.mask = &word;
+  return packed_bytes(row, vocabulary);
+}
+
 void pack_sample_rows(const SampleRow* rows, std::int64_t num_rows, std::int64_t vocabulary, std::vector<std::byte>& packed) {
-  std::int64_t end = num_rows * std::int64_t{sizeof(DeviceSampleRow)};
+  std::int64_t end = 0;
   for (std::int64_t r = 0; r < num_rows; ++r) {
     const int num_top = rows[r].num_top;
     if (num_top < 0 || num_top > SampleResult::kMaxTop)
       fail(ErrorCode::kInvalidArgument, "sample: num_top is {}, outside [0, {}]", num_top, SampleResult::kMaxTop);
-    end += padded(counts_bytes(rows[r])) + padded(biases_bytes(rows[r])) + padded(mask_bytes(rows[r], vocabulary));
+    end += packed_bytes(rows[r], vocabulary);
   }
   packed.resize(static_cast<std::size_t>(end));
   std::int64_t free = num_rows * std::int64_t{sizeof(DeviceSampleRow)};  // the first byte without content

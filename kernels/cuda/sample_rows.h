@@ -36,6 +36,11 @@ struct DeviceSampleRow {
 };
 static_assert(sizeof(DeviceSampleRow) == 88);
 
+// Bytes that the row takes when packed.
+std::int64_t packed_bytes(const SampleRow& row, std::int64_t vocabulary);
+// The most that any row takes: every token counted, biased and in the mask.
+std::int64_t most_packed_bytes(std::int64_t vocabulary);
+
 // Fills `packed` with the rows [num_rows] and what they point to. Keeps its capacity from step to step. Throws
 // Error(kInvalidArgument) for num_top outside 0 to kMaxTop. `vocabulary`: V.
 void pack_sample_rows(const SampleRow* rows, std::int64_t num_rows, std::int64_t vocabulary, std::vector<std::byte>& packed);

@@ -370,7 +370,7 @@ void sample(const DeviceSampleArgs& args, Stream stream) {
   require(vocabulary > 0 && vocabulary <= kMaxVocabulary, op, "V", vocabulary, "1 to 1,048,576");
   const SampleParams params{rows_of<const float>(args.logits), static_cast<const DeviceSampleRow*>(args.rows), args.scratch,
                             args.results};
-  launch(stream, sample_kernel, {.grid = dim3(static_cast<unsigned>(rows)), .block = dim3(kSampleThreads)}, params);
+  launch(stream, sample_kernel, {.grid = dim3(grid_x(rows)), .block = dim3(kSampleThreads)}, params);
 }
 
 }  // namespace quire::cuda

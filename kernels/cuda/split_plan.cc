@@ -156,6 +156,29 @@ std::int64_t partial_bytes(std::int64_t num_partial_rows, int head_size) {
   return num_partial_rows * (head_size + 1) * static_cast<std::int64_t>(sizeof(float));
 }
 
+// A range of rows is cut into parts; halved first, while they do not fit the workspace. So a range that came of halving has at
+// least half of the rows that fit. Balanced parts have the length of an equal share of the whole, or more: beyond one for each
+// range, and a quarter for what alignment adds, there are no more of them than blocks that share the work.
+SplitSize most_work(const SplitShape& shape, std::int64_t tokens, std::int64_t sequences, std::int64_t context, int row_tile) {
+  const std::int64_t group = shape.num_heads / shape.num_kv_heads, rows = tokens * group;
+  const bool is_balanced = shape.rule == SplitRule::kBalanced;
+  const std::int64_t seen =
+      shape.window > 0 ? std::min<std::int64_t>(context, std::int64_t{shape.window} + kLargePrefillTile) : context;
+  const std::int64_t shortest = !is_balanced ? kDeterministicSegment : row_tile == kDecodeRows ? kMinDecodePart : kMinPrefillPart;
+  const std::int64_t parts = seen / shortest + 2;
+  const std::int64_t part_bytes = parts * shape.num_kv_heads * partial_bytes(1, shape.head_size);
+  const std::int64_t fitting = shape.workspace_bytes / part_bytes, tile = kLargePrefillTile;
+  std::int64_t ranges = sequences + rows / row_tile;
+  const bool halves = fitting < tile;
+  if (halves) ranges += rows / std::max<std::int64_t>((fitting + 1) / 2, 1);
+  std::int64_t items = ranges * parts;
+  if (is_balanced && !halves) {
+    const std::int64_t blocks = std::int64_t{shape.num_sms} * kBlocksPerSm;
+    items = std::min(items, ranges + ranges / 4 + 1 + ceil_div<std::int64_t>(blocks, shape.num_kv_heads));
+  }
+  return {items, ranges, ranges + 1};
+}
+
 SplitPlan plan_decode(const SplitShape& shape, std::span<const std::int32_t> q_indptr, std::span<const std::int32_t> kv_lens) {
   QUIRE_CHECK(shape.rule == SplitRule::kBalanced);
   return Planner(shape, q_indptr, kv_lens).plan(kDecodeRows);

@@ -68,6 +68,15 @@ struct SplitShape {
 // Bytes of workspace that `num_partial_rows` take: D floats each, and one float.
 std::int64_t partial_bytes(std::int64_t num_partial_rows, int head_size);
 
+// Lengths of a plan's lists.
+struct SplitSize {
+  std::int64_t num_items = 0, num_combines = 0, num_waves = 0;
+};
+
+// What no plan for `tokens` new tokens of `sequences` sequences of up to `context` positions exceeds; `row_tile`: the smallest
+// that may be chosen.
+SplitSize most_work(const SplitShape& shape, std::int64_t tokens, std::int64_t sequences, std::int64_t context, int row_tile);
+
 // For decode_attention: every sequence's new tokens, at most a few each (one, or a draft to verify).
 // Rule kBalanced only: the deterministic mode runs decode rows through prefill_attention.
 SplitPlan plan_decode(const SplitShape& shape, std::span<const std::int32_t> q_indptr, std::span<const std::int32_t> kv_lens);

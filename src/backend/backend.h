@@ -67,14 +67,35 @@ struct AttentionShape {
 struct AttentionLists {
   std::vector<std::int32_t> decode;   // of the first num_decode sequences
   std::vector<std::int32_t> prefill;  // of the others
-  // Of what launches take from the lists on the host: with equal keys, and lists of equal lengths, launches are equal.
-  std::uint64_t launch_key = 0;
+  // All that launches take from the lists on the host: where it is equal, and the lists are equally long, launches are equal.
+  std::vector<std::int32_t> on_host;
+};
+
+// All that the arguments of a step's ops depend on, word by word. Compared as it is, never by a digest. Empty: no such promise.
+using ReplayKey = std::vector<std::uint64_t>;
+
+// The largest step of an engine.
+struct StepLimits {
+  int max_tokens = 0;      // T, padded rows included
+  int max_sequences = 0;   // S, padded rows included
+  int max_context = 0;     // positions of a sequence
+  int max_logit_rows = 0;  // R of one sample()
+  int vocab_size = 0;      // V
 };
 
 // What ops do with a matrix.
 enum class MatrixUse : std::uint8_t {
   kProduct,  // weight of matmul
-  kLookup,   // table of embed, and perhaps a weight too
+  kLookup,   // table of embed
+  kBoth,     // table of embed and, where embedding and head are tied, weight of matmul
+};
+
+// How a device keeps a matrix of a file.
+struct MatrixForm {
+  DType dtype = DType::kF32;
+  Layout layout = Layout::kRows;
+  std::int64_t num_bytes = 0;
+  bool in_place = false;  // can be read where the file is mapped, if it is aligned there
 };
 
 class Backend {
@@ -90,27 +111,36 @@ class Backend {
   virtual DeviceBuffer allocate(std::size_t bytes) = 0;
   // Whether host memory (a mapped file, a host array) can be read by ops in place.
   virtual bool reads_host_memory() const = 0;
-  // The type in which this device keeps `matrix` of a file: its own, unless upload_matrix() converts.
-  virtual DType matrix_dtype(const TensorView& matrix, MatrixUse use) const = 0;
-  // Fills `to`, of matrix_dtype(from) and from's shape, with `from`, in host memory. The bytes on the device are the device's
-  // business even where the type is the same: it may keep them in another order.
+  // What becomes of `matrix` of a file on this device: upload_matrix() converts.
+  virtual MatrixForm matrix_form(const TensorView& matrix, MatrixUse use) const = 0;
+  // Fills `to`, of matrix_form(from) and from's shape, with `from`, in host memory. The bytes on the device are the device's
+  // business even where type and layout are the same: it may keep them in another order.
   virtual void upload_matrix(const TensorView& to, const TensorView& from) = 0;
   // In order with the ops; the host's memory is free again on return.
   virtual void upload(void* to_device, const void* from_host, std::size_t bytes) = 0;
   virtual void download(void* to_host, const void* from_device, std::size_t bytes) = 0;  // waits
   virtual void synchronize() = 0;
 
+  // Once all weights are uploaded: gives back what only that needed, and takes the memory that ops of steps will want, so that no
+  // op of a step within `limits` allocates on the device.
+  virtual void prepare(const StepLimits& limits) { (void)limits; }
+
   // Refuses a model's KV layout that attention on this device does not support: Error(kUnsupported) naming what.
   virtual void check_attention(const KvLayer& kv, int num_heads) const = 0;
   // Called once a step for each KV group, before its arrays are uploaded. Adds to the empty `lists`; on the CPU nothing.
   virtual void plan_attention(const AttentionShape& shape, AttentionLists& lists) const = 0;
+  // Bytes of both lists at most, in any step within `limits`. Of `shape`: heads and window.
+  virtual std::int64_t most_list_bytes(const AttentionShape& shape, const StepLimits& limits) const {
+    (void)shape, (void)limits;
+    return 0;
+  }
 
   // Whether run() may replay: then steps of decode rows are worth padding to few different shapes.
   virtual bool replays() const { return false; }
   // Calls `ops`, which calls ops of this backend and nothing else of it. May record what they launch under `key` and launch that
   // again in the place of later calls with the same key: then every argument, pointers included, must be a function of the key.
-  // 0: never.
-  virtual void run(std::uint64_t key, const std::function<void()>& ops) {
+  // An empty key: never.
+  virtual void run(const ReplayKey& key, const std::function<void()>& ops) {
     (void)key;
     ops();
   }

@@ -32,6 +32,7 @@ bool TensorView::is_dense() const {
 
 TensorView TensorView::rows(std::int64_t begin, std::int64_t count) const {
   QUIRE_CHECK_MSG(begin >= 0 && count >= 0 && begin + count <= dim(0), "rows [{}, {}) of {}", begin, begin + count, dim(0));
+  QUIRE_CHECK_MSG(layout == Layout::kRows || begin % kPanelRows == 0, "row {} of {}", begin, describe());
   TensorView view = *this;
   view.data = row(begin);
   view.shape[0] = count;
@@ -46,7 +47,8 @@ TensorView TensorView::reshaped(std::initializer_list<std::int64_t> dims) const 
 }
 
 std::string TensorView::describe() const {
-  return fmt::format("{} [{}]", to_string(dtype), fmt::join(shape.begin(), shape.begin() + rank, ", "));
+  return fmt::format("{} [{}]{}", to_string(dtype), fmt::join(shape.begin(), shape.begin() + rank, ", "),
+                     layout == Layout::kPanels ? " in panels" : "");
 }
 
 }  // namespace quire

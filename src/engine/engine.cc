@@ -128,11 +128,21 @@ void Engine::Impl::advance() {
   sampled_.clear();
   sequence_events_.clear();
   const std::int64_t begin_us = now_us();
-  const StepPlan& plan = scheduler_.schedule(begin_us);
-  if (!plan.entries.empty()) compute(plan);
+  const StepPlan& plan = scheduler_.schedule(begin_us, pacer_ ? pacer_->prefill_limit() : Scheduler::kNoLimit);
+  if (!plan.entries.empty()) {
+    compute(plan);
+    if (pacer_) pace(plan, now_us() - begin_us);
+  }
   scheduler_.commit(plan, sampled_, sequence_events_);
-  scheduler_.step_took(now_us() - begin_us);
   deliver();
+}
+
+// On a GPU a step that samples nothing does not wait for the device, and its work falls into the time of the next: neither
+// counts.
+void Engine::Impl::pace(const StepPlan& plan, std::int64_t elapsed_us) {
+  const bool waits = options_.device.kind == DeviceKind::kCpu || !host_batch_.logit_rows.empty();
+  if (waits && has_waited_) pacer_->observe(plan.num_decode, plan.num_tokens - plan.num_decode, elapsed_us);
+  has_waited_ = waits;
 }
 
 void Engine::Impl::compute(const StepPlan& plan) {
@@ -285,6 +295,7 @@ EngineStats Engine::Impl::stats() const {
   stats.held_blocks = scheduler.held_blocks;
   stats.held_token_slots = scheduler.held_token_slots;
   stats.written_token_slots = scheduler.written_token_slots;
+  stats.prefill_limit = pacer_ ? pacer_->prefill_limit() : 0;
   stats.num_steps = scheduler.num_steps;
   stats.num_preemptions = scheduler.num_preemptions;
   stats.prefill_tokens = scheduler.prefill_tokens;

@@ -19,6 +19,7 @@
 #include "quire/engine.h"
 #include "quire/error.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/step_pacer.h"
 
 namespace quire {
 
@@ -51,6 +52,7 @@ class Engine::Impl {
   void refuse_within_step(const char* member) const;
   void advance();
   void compute(const StepPlan& plan);
+  void pace(const StepPlan& plan, std::int64_t elapsed_us);
   void sample(const StepPlan& plan);
   SampleRow sample_row(const Sequence& sequence, const LogitRow& row);
   void take_result(const StepPlan& plan, std::size_t index);
@@ -65,10 +67,11 @@ class Engine::Impl {
   Tokenizer tokenizer_;
   std::vector<TokenId> end_ids_;  // that end a generation, of tokenizer and model configuration; ascending
   EngineOptions options_;         // with defaults worked in
+  BatchUploader uploader_;        // before the pool: what steps need comes first
   KvPool pool_;
   Decoder decoder_;
   Scheduler scheduler_;
-  BatchUploader uploader_;
+  std::optional<StepPacer> pacer_;  // for max_step_ms
 
   std::unordered_map<RequestId, std::unique_ptr<RequestRecord>> records_;  // open requests
   std::unordered_map<SequenceId, ChoiceRef> choice_of_;                    // their unfinished choices
@@ -76,6 +79,7 @@ class Engine::Impl {
   std::mt19937_64 seed_source_{std::random_device{}()};  // seeds of requests that bring none
   std::atomic<bool> draining_ = false;
   bool in_step_ = false;
+  bool has_waited_ = true;  // the last step ended when the device was done
   std::atomic<bool> failed_ = false;
   std::optional<Error> failure_;  // why; never changes once failed_ is set
 

@@ -38,7 +38,6 @@ namespace {
 constexpr std::int64_t kLeastKvBytes = std::int64_t{256} << 20;
 constexpr int kMostBatchedTokens = 1 << 16;
 constexpr int kMostRunning = 1 << 16;
-constexpr int kMostStepMs = 3'600'000;
 
 void check_option(const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
   if (value < low || value > high) {
@@ -64,8 +63,9 @@ std::int64_t default_kv_bytes(const EngineOptions& options, const ModelConfig& c
   return std::min(std::max(checked_bytes(blocks, block_bytes, "max_context"), kLeastKvBytes), half_free);
 }
 
-// Sets num_blocks and kv_cache_bytes, each from the other or from what there is. Blocks include the reserved block 0.
-void choose_pool_size(EngineOptions& options, const ModelConfig& config, const Backend& backend) {
+// Sets num_blocks and kv_cache_bytes, each from the other or from what there is now. Returns num_blocks. Blocks include the
+// reserved block 0.
+std::int64_t choose_pool_size(EngineOptions& options, const ModelConfig& config, const Backend& backend) {
   const std::int64_t block_bytes = KvPool::bytes_per_block(config, kv_dtype(options), options.block_size);
   const std::int64_t least = 1 + static_cast<std::int64_t>(kv_group_layouts(config).size());
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
@@ -87,6 +87,7 @@ void choose_pool_size(EngineOptions& options, const ModelConfig& config, const B
     }
   }
   options.kv_cache_bytes = checked_bytes(options.num_blocks, block_bytes, "num_blocks");
+  return options.num_blocks;
 }
 
 // What can be said without the model: a wrong option is refused before a file of gigabytes is read.
@@ -98,18 +99,18 @@ void check_options(const EngineOptions& options) {
   check_option("num_threads", options.num_threads, 0, 1024);
   check_option("max_context", options.max_context, 0, std::numeric_limits<int>::max());
   check_option("max_batched_tokens", options.max_batched_tokens, 1, kMostBatchedTokens);
+  check_option("max_step_ms", options.max_step_ms, 0, 3'600'000);
   check_option("max_running", options.max_running, 1, kMostRunning);
-  check_option("max_step_ms", options.max_step_ms, 0, kMostStepMs);
   check_option("kv_cache_bytes", options.kv_cache_bytes, 0, std::int64_t{1} << 60);
   check_option("num_blocks", options.num_blocks, 0, std::numeric_limits<std::int32_t>::max());
   kv_dtype(options);
 }
 
-EngineOptions complete(EngineOptions options, const ModelConfig& config, const Backend& backend) {
+// All but the size of the KV pool.
+EngineOptions complete(EngineOptions options, const ModelConfig& config) {
   check_option("max_context", options.max_context, 0, config.max_context);
   if (options.max_context == 0) options.max_context = config.max_context;
   if (options.num_threads == 0) options.num_threads = ThreadPool::default_num_threads();
-  choose_pool_size(options, config, backend);
   return options;
 }
 
@@ -129,9 +130,14 @@ SchedulerOptions scheduler_options(const EngineOptions& options) {
   out.max_batched_tokens = options.max_batched_tokens;
   out.max_running = options.max_running;
   out.max_context = options.max_context;
-  out.max_step_us = std::int64_t{options.max_step_ms} * 1000;
   out.prefix_cache = options.prefix_cache;
   return out;
+}
+
+std::optional<StepPacer> pacer(const EngineOptions& options) {
+  if (options.max_step_ms == 0) return std::nullopt;
+  const int least = std::min(options.block_size, options.max_batched_tokens);
+  return StepPacer(std::int64_t{1000} * options.max_step_ms, least, options.max_batched_tokens);
 }
 
 std::vector<KvGroupSpec> group_specs(const KvPool& pool) {
@@ -140,10 +146,10 @@ std::vector<KvGroupSpec> group_specs(const KvPool& pool) {
   return specs;
 }
 
-std::vector<int> windows(const KvPool& pool) {
-  std::vector<int> windows;
-  for (const KvGroupLayout& group : pool.groups()) windows.push_back(group.window);
-  return windows;
+BatchUploader::Shape upload_shape(const ModelConfig& config, int block_size) {
+  BatchUploader::Shape shape{config.num_heads, config.num_kv_heads, config.head_size, {}, block_size};
+  for (const KvGroupLayout& group : kv_group_layouts(config)) shape.windows.push_back(group.window);
+  return shape;
 }
 
 std::vector<TokenId> all_end_ids(const Tokenizer& tokenizer, const ModelConfig& config) {
@@ -154,6 +160,21 @@ std::vector<TokenId> all_end_ids(const Tokenizer& tokenizer, const ModelConfig& 
   return ids;
 }
 
+StepLimits step_limits(const EngineOptions& options, const ModelConfig& config) {
+  StepLimits limits;
+  limits.max_tokens = options.max_batched_tokens;
+  limits.max_sequences = padded_rows(std::min(options.max_running, options.max_batched_tokens), options.max_batched_tokens);
+  limits.max_context = options.max_context;
+  limits.max_logit_rows = max_logit_rows(config);
+  limits.vocab_size = config.vocab_size;
+  return limits;
+}
+
+Backend& prepared(Backend& backend, const StepLimits& limits) {
+  backend.prepare(limits);
+  return backend;
+}
+
 }  // namespace
 
 Engine::Impl::Impl(const std::string& model_path, const EngineOptions& options, std::unique_ptr<Backend> backend)
@@ -161,11 +182,14 @@ Engine::Impl::Impl(const std::string& model_path, const EngineOptions& options, 
       model_(load_model(model_path, *backend_)),
       tokenizer_(load_tokenizer(model_path)),
       end_ids_(all_end_ids(tokenizer_, model_.config)),
-      options_(complete(options, model_.config, *backend_)),
-      pool_(*backend_, model_.config, kv_dtype(options_), options_.block_size, options_.num_blocks),
+      options_(complete(options, model_.config)),
+      uploader_(prepared(*backend_, step_limits(options_, model_.config)), upload_shape(model_.config, options_.block_size),
+                step_limits(options_, model_.config)),
+      pool_(*backend_, model_.config, kv_dtype(options_), options_.block_size,
+            choose_pool_size(options_, model_.config, *backend_)),
       decoder_(model_.config, model_.weights, *backend_, pool_, options_.max_batched_tokens, max_logit_rows(model_.config)),
       scheduler_(scheduler_options(options_), group_specs(pool_)),
-      uploader_(*backend_, model_.config.num_heads, pool_.layer(0), windows(pool_)) {
+      pacer_(pacer(options_)) {
   // For tests, as QUIRE_KV_POISON is: where blocks lie must not show in any answer.
   if (const char* seed = std::getenv("QUIRE_KV_PERMUTE")) {
     scheduler_.allocator_for_test().permute(static_cast<std::uint32_t>(std::strtoul(seed, nullptr, 10)));

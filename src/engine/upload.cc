@@ -11,7 +11,6 @@ namespace quire {
 namespace {
 
 constexpr std::size_t kAlignment = 64;  // bytes, of each array in the buffer
-constexpr std::uint64_t kKeySeed = 0x51756972652e2e2e, kKeyFactor = 0x9e3779b97f4a7c15;
 
 template <typename T>
 TensorView view_of(std::span<const T> values) {
@@ -20,28 +19,52 @@ TensorView view_of(std::span<const T> values) {
   return TensorView(const_cast<T*>(values.data()), kType, {static_cast<std::int64_t>(values.size())});
 }
 
-DeviceBuffer& grown(Backend& backend, DeviceBuffer& buffer, std::size_t bytes) {
-  if (buffer.bytes() < bytes) buffer = backend.allocate(bytes + bytes / 2);
-  return buffer;
-}
+constexpr std::size_t padded(std::size_t bytes) { return round_up(bytes, kAlignment); }
+// So that steps of decode rows have few different offsets, and can be replayed, room for pages grows by powers of two.
+constexpr std::size_t padded_pages(std::size_t bytes) { return padded(std::bit_ceil(bytes)); }
 
 }  // namespace
 
+BatchUploader::BatchUploader(Backend& backend, Shape shape, const StepLimits& limits)
+    : backend_(backend), shape_(std::move(shape)), lists_(shape_.windows.size()) {
+  if (backend_.reads_host_memory()) return;
+  device_ = backend_.allocate(most_bytes(limits));
+  rows_ = backend_.allocate(static_cast<std::size_t>(limits.max_logit_rows) * sizeof(std::int32_t));
+}
+
+AttentionShape BatchUploader::attention_shape(std::size_t group) const {
+  AttentionShape shape;
+  shape.window = shape_.windows[group];
+  shape.num_heads = shape_.num_heads;
+  shape.num_kv_heads = shape_.num_kv_heads;
+  shape.head_size = shape_.head_size;
+  return shape;
+}
+
+// Of the arrays that to_device() lays out. Sequences share blocks, so each may have a table as long as the context.
+std::size_t BatchUploader::most_bytes(const StepLimits& limits) const {
+  const auto tokens = static_cast<std::size_t>(limits.max_tokens), sequences = static_cast<std::size_t>(limits.max_sequences);
+  const auto pages = static_cast<std::size_t>(ceil_div(limits.max_context, shape_.block_size));
+  constexpr std::size_t kI32 = 4, kI64 = 8;
+  std::size_t bytes = 2 * padded(tokens * kI32) + padded((sequences + 1) * kI32) + padded(sequences * kI32);
+  for (std::size_t g = 0; g < shape_.windows.size(); ++g) {
+    bytes += padded(tokens * kI64) + padded((sequences + 1) * kI32) + padded_pages(sequences * pages * kI32);
+    bytes += padded(static_cast<std::size_t>(backend_.most_list_bytes(attention_shape(g), limits))) + kAlignment;  // two lists
+  }
+  return bytes;
+}
+
 void BatchUploader::plan_attention(const HostBatch& host) {
-  QUIRE_CHECK_MSG(host.groups.size() == windows_.size(), "{} KV groups, {} windows", host.groups.size(), windows_.size());
-  lists_.resize(windows_.size());
-  for (std::size_t g = 0; g < windows_.size(); ++g) {
+  QUIRE_CHECK_MSG(host.groups.size() == lists_.size(), "{} KV groups, {} windows", host.groups.size(), lists_.size());
+  for (std::size_t g = 0; g < lists_.size(); ++g) {
     lists_[g].decode.clear();
     lists_[g].prefill.clear();
-    lists_[g].launch_key = 0;
-    backend_.plan_attention({.q_indptr = host.q_indptr,
-                             .kv_lens = host.kv_lens,
-                             .num_decode = host.num_decode,
-                             .window = windows_[g],
-                             .num_heads = num_heads_,
-                             .num_kv_heads = kv_.num_heads,
-                             .head_size = kv_.head_size},
-                            lists_[g]);
+    lists_[g].on_host.clear();
+    AttentionShape shape = attention_shape(g);
+    shape.q_indptr = host.q_indptr;
+    shape.kv_lens = host.kv_lens;
+    shape.num_decode = host.num_decode;
+    backend_.plan_attention(shape, lists_[g]);
   }
 }
 
@@ -69,8 +92,7 @@ Batch BatchUploader::upload(const HostBatch& host) {
   return to_device(batch);
 }
 
-// One buffer for all arrays, each at an offset that depends on the sizes of those before it. So that steps of decode rows have
-// few different offsets, and can be replayed, room for pages grows by powers of two.
+// One buffer for all arrays, each at an offset that depends on the sizes of those before it.
 Batch BatchUploader::to_device(Batch batch) {
   std::vector<TensorView*> views = {&batch.token_ids, &batch.positions, &batch.q_indptr, &batch.kv_lens};
   for (BatchGroup& group : batch.groups) {
@@ -84,10 +106,12 @@ Batch BatchUploader::to_device(Batch batch) {
     const auto size = static_cast<std::size_t>(view->num_bytes());
     const bool is_pages = std::any_of(batch.groups.begin(), batch.groups.end(),
                                       [&](const BatchGroup& group) { return view == &group.page_indices; });
-    bytes += round_up(is_pages ? std::bit_ceil(size) : size, kAlignment);
+    bytes += is_pages ? padded_pages(size) : padded(size);
   }
+  QUIRE_CHECK_MSG(bytes <= device_.bytes(), "a step's arrays take {} bytes, more than the {} of the largest", bytes,
+                  device_.bytes());
   staging_.resize(bytes);
-  auto* device = static_cast<std::byte*>(grown(backend_, device_, bytes).data());
+  auto* device = static_cast<std::byte*>(device_.data());
   for (std::size_t i = 0; i < views.size(); ++i) {
     const auto size = static_cast<std::size_t>(views[i]->num_bytes());
     if (size > 0) std::memcpy(staging_.data() + offsets[i], views[i]->data, size);
@@ -99,23 +123,23 @@ Batch BatchUploader::to_device(Batch batch) {
 }
 
 // All that a view of the batch can differ in, but for the number of pages, which no launch depends on.
-std::uint64_t BatchUploader::replay_key(const Batch& batch, std::span<const std::size_t> offsets) const {
-  std::uint64_t key = kKeySeed;
-  const auto mix = [&key](std::uint64_t value) { key = (key ^ value) * kKeyFactor, key ^= key >> 32; };
-  mix(reinterpret_cast<std::uintptr_t>(device_.data()));
-  mix(static_cast<std::uint64_t>(batch.num_sequences));
-  for (const std::size_t offset : offsets) mix(offset);
+ReplayKey BatchUploader::replay_key(const Batch& batch, std::span<const std::size_t> offsets) const {
+  ReplayKey key;
+  key.push_back(reinterpret_cast<std::uintptr_t>(device_.data()));
+  key.push_back(static_cast<std::uint64_t>(batch.num_sequences));
+  key.insert(key.end(), offsets.begin(), offsets.end());
   for (const AttentionLists& lists : lists_) {
-    mix(lists.launch_key);
-    mix(lists.decode.size());
+    key.push_back(lists.decode.size());
+    key.push_back(lists.on_host.size());
+    for (const std::int32_t value : lists.on_host) key.push_back(static_cast<std::uint32_t>(value));
   }
-  return std::max<std::uint64_t>(key, 1);
+  return key;
 }
 
 TensorView BatchUploader::upload_rows(std::span<const std::int32_t> rows) {
   TensorView view = view_of<std::int32_t>(rows);
   if (backend_.reads_host_memory()) return view;
-  grown(backend_, rows_, rows.size_bytes());
+  QUIRE_CHECK_MSG(rows.size_bytes() <= rows_.bytes(), "{} rows of logits", rows.size());
   backend_.upload(rows_.data(), rows.data(), rows.size_bytes());
   view.data = rows_.data();
   return view;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/ops.h"
+#include "backend/backend.h"
 
 namespace quire {
 
@@ -26,7 +26,7 @@ struct Batch {
   TensorView q_indptr;    // [S + 1] I32
   TensorView kv_lens;     // [S] I32, the new tokens included
   std::vector<BatchGroup> groups;
-  std::uint64_t replay_key = 0;  // for Backend::run: equal keys, equal views; 0: no promise
+  ReplayKey replay_key;  // for Backend::run: equal keys, equal views; empty: no promise
 };
 
 }  // namespace quire

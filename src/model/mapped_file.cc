@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "core/check.h"
+#include "core/math.h"
 
 namespace quire {
 namespace {
@@ -50,6 +51,14 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+void give_back_pages(std::span<const std::byte> bytes) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::uintptr_t begin = round_up(address, page), end = (address + bytes.size()) / page * page;
+  // Advice: nothing is lost if the system does not take it.
+  if (begin < end) ::madvise(const_cast<std::byte*>(bytes.data()) + (begin - address), end - begin, MADV_DONTNEED);
 }
 
 std::string read_text_file(const std::string& path, std::size_t max_bytes) {

@@ -25,6 +25,9 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
+// Gives back the memory of the pages wholly inside `bytes` of a mapped file, which is read again if they are touched again.
+void give_back_pages(std::span<const std::byte> bytes);
+
 // The whole of a small text file. Throws like MappedFile::open, and kInvalidFile if it is longer than `max_bytes`.
 std::string read_text_file(const std::string& path, std::size_t max_bytes);
 

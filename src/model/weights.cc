@@ -2,6 +2,7 @@
 // backend with the rest.
 #include "model/weights.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <unordered_map>
@@ -11,20 +12,21 @@
 #include "core/float16.h"
 #include "core/math.h"
 #include "model/dequantize.h"
+#include "model/mapped_file.h"
 #include "model/model_files.h"
 
 namespace quire {
 namespace {
 
+constexpr std::int64_t kPieceRows = 256;       // what rows are converted together: many times what any device packs together
 constexpr std::int64_t kPlaceAlignment = 256;  // bytes, of each tensor in the buffer
 
 // A tensor of the model with its bytes in the file, and its place in the buffer unless it is read where it is.
 struct Placement {
   ExpectedTensor expected;
   const FileTensor* source = nullptr;
-  DType dtype = DType::kF32;  // on the device
-  std::int64_t offset = -1;   // bytes into the buffer; negative: a view of the file
-  std::int64_t num_bytes = 0;
+  MatrixForm form{};         // on the device; of vectors too
+  std::int64_t offset = -1;  // bytes into the buffer; negative: a view of the file
 };
 
 void check_tensor(const ExpectedTensor& expected, const FileTensor& tensor, const std::string& path) {
@@ -73,16 +75,18 @@ TensorView in_file(const Placement& p) {
 }
 
 // Decides who is copied. Returns the bytes of the buffer.
-std::int64_t lay_out(std::vector<Placement>& placements, const Weights& weights, const Backend& backend) {
+std::int64_t lay_out(std::vector<Placement>& placements, MatrixUse of_embedding, const Weights& weights, const Backend& backend) {
   std::int64_t total = 0;
   for (Placement& p : placements) {
-    const bool vector = p.expected.is_vector();
-    const MatrixUse use = p.expected.place == &weights.embedding ? MatrixUse::kLookup : MatrixUse::kProduct;
-    p.dtype = p.expected.is_norm ? DType::kF32 : vector ? backend.activation_dtype() : backend.matrix_dtype(in_file(p), use);
-    p.num_bytes = row_bytes(p.dtype, p.expected.rows * (vector ? 1 : p.expected.columns));
-    if (!vector && backend.reads_host_memory() && p.dtype == p.source->dtype && is_aligned(*p.source)) continue;
+    if (p.expected.is_vector()) {
+      p.form.dtype = p.expected.is_norm ? DType::kF32 : backend.activation_dtype();
+      p.form.num_bytes = row_bytes(p.form.dtype, p.expected.rows);
+    } else {
+      p.form = backend.matrix_form(in_file(p), p.expected.place == &weights.embedding ? of_embedding : MatrixUse::kProduct);
+      if (p.form.in_place && is_aligned(*p.source)) continue;
+    }
     p.offset = total;
-    total += round_up(p.num_bytes, kPlaceAlignment);
+    total += round_up(p.form.num_bytes, kPlaceAlignment);
   }
   return total;
 }
@@ -104,14 +108,26 @@ std::vector<std::uint16_t> narrowed(const std::vector<float>& values, DType type
   return bits;
 }
 
+// Piece by piece, each of which leaves the memory again once it is converted, so that a large matrix is not there twice.
+void convert(const TensorView& to, const TensorView& from, Backend& backend) {
+  constexpr std::int64_t kPieceBytes = std::int64_t{8} << 20;
+  const std::int64_t bytes = row_bytes(from.dtype, from.dim(1));
+  const std::int64_t piece = round_up(kPieceBytes / std::max<std::int64_t>(bytes, 1) + 1, kPieceRows);
+  for (std::int64_t first = 0; first < from.dim(0); first += piece) {
+    const TensorView rows = from.rows(first, std::min(piece, from.dim(0) - first));
+    backend.upload_matrix(to.rows(first, rows.dim(0)), rows);
+    give_back_pages({rows.as<const std::byte>(), static_cast<std::size_t>(rows.num_bytes())});
+  }
+}
+
 void fill(const Placement& p, bool add_one, std::byte* buffer, Backend& backend) {
   if (p.expected.is_vector()) {
     const std::vector<float> values = widen(p, add_one && p.expected.is_norm);
-    const TensorView vector(buffer + p.offset, p.dtype, {p.expected.rows});
-    if (p.dtype == DType::kF32) {
+    const TensorView vector(buffer + p.offset, p.form.dtype, {p.expected.rows});
+    if (p.form.dtype == DType::kF32) {
       backend.upload(vector.data, values.data(), values.size() * sizeof(float));
     } else {
-      const std::vector<std::uint16_t> bits = narrowed(values, p.dtype);
+      const std::vector<std::uint16_t> bits = narrowed(values, p.form.dtype);
       backend.upload(vector.data, bits.data(), bits.size() * sizeof(bits.front()));
     }
     *p.expected.place = vector;
@@ -119,8 +135,9 @@ void fill(const Placement& p, bool add_one, std::byte* buffer, Backend& backend)
   }
   TensorView matrix = in_file(p);
   if (p.offset >= 0) {
-    matrix = TensorView(buffer + p.offset, p.dtype, {p.expected.rows, p.expected.columns});
-    backend.upload_matrix(matrix, in_file(p));
+    matrix = TensorView(buffer + p.offset, p.form.dtype, {p.expected.rows, p.expected.columns});
+    matrix.layout = p.form.layout;
+    convert(matrix, in_file(p), backend);
   }
   *p.expected.place = matrix;
 }
@@ -142,7 +159,8 @@ LoadedModel load_model(const std::string& path, Backend& backend) {
   LoadedModel model;
   Weights& weights = model.weights;
   std::vector<Placement> placements = match_tensors(files, expected_tensors(files.config, files.naming, weights));
-  const std::int64_t buffer_bytes = lay_out(placements, weights, backend);
+  const MatrixUse of_embedding = files.config.tied_embeddings ? MatrixUse::kBoth : MatrixUse::kLookup;
+  const std::int64_t buffer_bytes = lay_out(placements, of_embedding, weights, backend);
 
   auto storage = std::make_shared<Storage>();
   storage->files = files.storage;
@@ -150,7 +168,7 @@ LoadedModel load_model(const std::string& path, Backend& backend) {
   const bool add_one = files.naming == Naming::kHuggingFace && files.config.is_gemma();
   for (const Placement& p : placements) {
     fill(p, add_one, static_cast<std::byte*>(storage->buffer.data()), backend);
-    weights.num_bytes += p.num_bytes;
+    weights.num_bytes += p.form.num_bytes;
   }
   backend.synchronize();
   if (files.config.tied_embeddings) weights.head = weights.embedding;

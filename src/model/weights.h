@@ -1,6 +1,6 @@
-// Weights: the tensors of a model, by role, in the memory of a backend. Matrices keep the file's rows and have the type of
-// Backend::matrix_dtype (the file's own on the CPU), biases that of activations; norms are F32. Absent tensors have data ==
-// nullptr.
+// Weights: the tensors of a model, by role, in the memory of a backend. Matrices have the shape of the file's and the form of
+// Backend::matrix_form (on the CPU the file's own type), biases the type of activations; norms are F32. Absent tensors have data
+// == nullptr.
 #pragma once
 
 #include <memory>
@@ -41,7 +41,8 @@ struct LoadedModel {
 };
 
 // Loads a GGUF file (of a split model: any one of its files) or a directory with config.json and safetensors. A backend that
-// reads host memory gets views into the mapped file; `backend` must outlive the result. Throws Error naming file, field, value.
+// reads a matrix in place gets a view into the mapped file; `backend` must outlive the result. Throws Error naming file, field,
+// value.
 LoadedModel load_model(const std::string& path, Backend& backend);
 
 }  // namespace quire

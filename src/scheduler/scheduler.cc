@@ -22,7 +22,6 @@ const SchedulerOptions& checked(const SchedulerOptions& options, const std::vect
   at_least("max_batched_tokens", options.max_batched_tokens, 1);
   at_least("max_running", options.max_running, 1);
   at_least("max_context", options.max_context, 2);
-  if (options.max_step_us < 0) fail(ErrorCode::kInvalidArgument, "max_step_us: {}, must be at least 0", options.max_step_us);
   at_least("number of KV groups", static_cast<int>(groups.size()), 1);
   for (const KvGroupSpec& group : groups) at_least("window", group.window, 0);
   return options;
@@ -60,7 +59,6 @@ Scheduler::Scheduler(const SchedulerOptions& options, std::vector<KvGroupSpec> g
     : options_(checked(options, groups)),
       groups_(std::move(groups)),
       allocator_(options_.num_blocks, options_.block_size),
-      pacer_(options_.max_step_us),
       next_deadline_us_(kNoDeadline) {
   int low = 0;
   for (int high = options_.max_context; low < high;) {
@@ -172,8 +170,9 @@ void Scheduler::expire(std::int64_t now_us) {
   for (const SequenceId id : expired) finish(id, FinishReason::kDeadline);
 }
 
-const StepPlan& Scheduler::schedule(std::int64_t now_us) {
+const StepPlan& Scheduler::schedule(std::int64_t now_us, int prefill_limit) {
   QUIRE_CHECK_MSG(!plan_in_flight_, "schedule() before the commit of the plan before");
+  QUIRE_CHECK_MSG(prefill_limit >= 1, "a limit of {} tokens", prefill_limit);
   plan_.entries.clear();
   plan_.copies.clear();
   plan_.num_tokens = 0;
@@ -181,7 +180,7 @@ const StepPlan& Scheduler::schedule(std::int64_t now_us) {
 
   expire(now_us);
   preempt_for_slot();
-  Budget budget = new_budget();
+  Budget budget = budget_of_step(prefill_limit);
   if (plan_running(budget)) admit_waiting(budget);
 
   plan_.num_decode = static_cast<int>(plan_.entries.size());
@@ -190,22 +189,14 @@ const StepPlan& Scheduler::schedule(std::int64_t now_us) {
   return plan_;
 }
 
-int Scheduler::Budget::share(int num_missing) const {
-  return std::min({num_missing, tokens, num_missing == 1 ? 1 : prompt_tokens});
+Scheduler::Budget Scheduler::budget_of_step(int prefill_limit) const {
+  const int all = options_.max_batched_tokens;
+  if (prefill_limit == kNoLimit) return {all, all};
+  const auto num_decodes = static_cast<int>(std::count_if(
+      running_.begin(), running_.end(), [](const Sequence* sequence) { return sequence->num_missing_tokens() == 1; }));
+  if (num_decodes == 0) return {all, all};  // nobody waits for a next token
+  return {all, std::min(prefill_limit, std::max(all - num_decodes, 1))};
 }
-
-void Scheduler::Budget::spend(int num_missing, int num_tokens) {
-  tokens -= num_tokens;
-  if (num_missing > 1) prompt_tokens -= num_tokens;
-}
-
-Scheduler::Budget Scheduler::new_budget() const {
-  const auto waits_for_one = [](const Sequence* sequence) { return sequence->num_missing_tokens() == 1; };
-  const auto num_decode = std::count_if(running_.begin(), running_.end(), waits_for_one);
-  return {.tokens = options_.max_batched_tokens, .prompt_tokens = pacer_.prompt_tokens(static_cast<int>(num_decode))};
-}
-
-void Scheduler::step_took(std::int64_t us) { pacer_.observe(plan_.num_decode, plan_.num_tokens - plan_.num_decode, us); }
 
 void Scheduler::add_entry(Sequence& sequence, int num_tokens) {
   const bool samples = num_tokens == sequence.num_missing_tokens();
@@ -239,17 +230,19 @@ void Scheduler::preempt_last() {
 // False if a sequence was preempted: then nothing may be admitted in this step, or the victim would come back at once.
 bool Scheduler::plan_running(Budget& budget) {
   bool is_undisturbed = true;
-  for (std::size_t i = 0; i < running_.size() && budget.tokens > 0; ++i) {
+  for (std::size_t i = 0; i < running_.size() && budget.all > 0; ++i) {
     Sequence& sequence = *running_[i];
     const int num_missing = sequence.num_missing_tokens();
-    const int share = budget.share(num_missing);
-    if (share == 0) continue;  // the prompts before took what the step may take; those behind may miss but one token
+    const bool decodes = num_missing == 1;
+    const int most = decodes ? budget.all : std::min(budget.all, budget.prefill);
+    if (most == 0) continue;  // decodes behind it have their own
     const std::size_t num_running = running_.size();
-    const int num_tokens = grow_or_preempt(i, share);
+    const int num_tokens = grow_or_preempt(i, std::min(num_missing, most));
     is_undisturbed = is_undisturbed && running_.size() == num_running;
     if (num_tokens == 0) break;
     add_entry(sequence, num_tokens);
-    budget.spend(num_missing, num_tokens);
+    budget.all -= num_tokens;
+    if (!decodes) budget.prefill -= num_tokens;
   }
   return is_undisturbed;
 }
@@ -271,23 +264,22 @@ int Scheduler::grow_or_preempt(std::size_t running_index, int num_tokens) {
 }
 
 void Scheduler::admit_waiting(Budget& budget) {
+  budget.prefill = std::min(budget.prefill, budget.all);
   std::size_t num_kept = 0;
   std::size_t next = 0;
   const Siblings* held_back = nullptr;
-  const auto left = [&] { return std::min(budget.tokens, budget.prompt_tokens); };
-  for (; next < waiting_.size() && left() > 0 && static_cast<int>(running_.size()) < options_.max_running; ++next) {
+  for (; next < waiting_.size() && budget.prefill > 0 && static_cast<int>(running_.size()) < options_.max_running; ++next) {
     Sequence& sequence = *waiting_[next];
     if ((held_back == &sequence.siblings() && sequence.num_generated_tokens() == 0) || sequence.waits_for_sibling()) {
       held_back = &sequence.siblings();
       waiting_[num_kept++] = &sequence;
       continue;
     }
-    const int num_tokens = admit(sequence, left());
+    const int num_tokens = admit(sequence, budget.prefill);
     if (num_tokens == 0) break;
     insert_in_order(running_, &sequence);
-    const int num_missing = sequence.num_missing_tokens();
     add_entry(sequence, num_tokens);
-    budget.spend(num_missing, num_tokens);
+    budget.prefill -= num_tokens;
   }
   waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(num_kept), waiting_.begin() + static_cast<std::ptrdiff_t>(next));
 }

@@ -3,9 +3,9 @@
 // and ends what is finished. It owns the sequences and the blocks; it never sees a tensor, a thread or a clock.
 //
 // The policy: (0) at most one running sequence makes place for a waiting one of strictly higher priority when max_running is
-// reached; (1) running sequences, by priority and arrival, each get min(missing, budget) tokens, and with max_step_us set,
-// prompts together no more than StepPacer allows while others wait for their next token; (2) where blocks are missing the last
-// running sequence is preempted and later recomputed, so the first always advances; (3) if nothing had to be preempted for
+// reached; (1) running sequences, by priority and arrival, each get min(missing, budget) tokens, and where the caller limits
+// prefill, decodes first of all; (2) where blocks are missing the
+// last running sequence is preempted and later recomputed, so the first always advances; (3) if nothing had to be preempted for
 // blocks, waiting sequences in order adopt their cached prefix and take what budget is left, up to the first that does not fit;
 // (4) submit() has refused what could never run alone. There is no ageing: lower priority waits while higher keeps coming.
 //
@@ -13,13 +13,13 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "scheduler/sequence.h"
-#include "scheduler/step_pacer.h"
 #include "scheduler/step_plan.h"
 
 namespace quire {
@@ -30,7 +30,6 @@ struct SchedulerOptions {
   int max_batched_tokens = 512;  // T at most
   int max_running = 256;         // sequences holding blocks
   int max_context = 4096;        // tokens of prompt and answer together
-  std::int64_t max_step_us = 0;  // what a step with decode rows should take at most, see StepPacer; 0: no limit
   bool prefix_cache = true;      // publish and reuse blocks
   std::uint64_t model_id = 0;    // part of every block's key
 };
@@ -89,15 +88,16 @@ class Scheduler final {
 
   // Decides the next step. The plan is valid until its commit, which must follow before the next schedule. It is empty only if no
   // sequence is left (or an allocation was made to fail); even then commit() delivers the events of finish() and of deadlines.
-  const StepPlan& schedule(std::int64_t now_us);
+  // In a step in which running sequences decode, those that compute more than one token (prompts, recomputation) and those newly
+  // admitted get `prefill_limit` tokens together, and no more than the decodes leave of max_batched_tokens (one at the least, if
+  // the first sequence is among them). REQUIRES: prefill_limit >= 1.
+  const StepPlan& schedule(std::int64_t now_us, int prefill_limit = kNoLimit);
+  static constexpr int kNoLimit = std::numeric_limits<int>::max();
 
   // The step is done. `sampled` has one token per entry with `samples`, in entry order; -1: sampling failed, the sequence ends
   // with kError. Appends to `events`: first the ends since the last commit, then the step's in entry order. To give a step up
   // (a device error), finish() its sequences with kError, then commit with -1 everywhere; or abandon() all.
   void commit(const StepPlan& plan, std::span<const TokenId> sampled, std::vector<SequenceEvent>& events);
-
-  // How long the step last committed took, for max_step_us.
-  void step_took(std::int64_t us);
 
   // True while a sequence is unfinished, or an end is yet to be delivered.
   bool has_work() const { return !sequences_.empty() || !pending_events_.empty(); }
@@ -116,15 +116,13 @@ class Scheduler final {
   BlockAllocator& allocator_for_test() { return allocator_; }  // for its test hooks
 
  private:
-  // What is left of the step.
+  // Tokens that are left of a step.
   struct Budget {
-    int tokens;         // in all
-    int prompt_tokens;  // of sequences that miss more than one token
-    int share(int num_missing) const;
-    void spend(int num_missing, int num_tokens);
+    int all = 0;
+    int prefill = 0;  // of these, for others than decodes
   };
 
-  Budget new_budget() const;
+  Budget budget_of_step(int prefill_limit) const;
   void expire(std::int64_t now_us);
   void preempt_for_slot();
   void preempt_last();
@@ -148,7 +146,6 @@ class Scheduler final {
   std::vector<Sequence*> waiting_;  // by runs_before
   StepPlan plan_;
   bool plan_in_flight_ = false;
-  StepPacer pacer_;
   std::vector<ScheduledSequence> prefill_entries_;  // of the plan being made
   PrefixMatch match_;
   std::vector<SequenceEvent> pending_events_;  // has room for one more of each sequence

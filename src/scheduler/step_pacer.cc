@@ -2,30 +2,39 @@
 
 #include <algorithm>
 
+#include "core/check.h"
+
 namespace quire {
 namespace {
 
-// The mean of what was seen, the last step with a weight of a quarter: one slow step does not choke prompts for long.
-double smoothed(double before, double now) { return before == 0.0 ? now : before + (now - before) / 4; }
+// Half of the way up, an eighth down: a limit is broken by what was taken for too cheap.
+std::int64_t follow(std::int64_t known, std::int64_t seen) {
+  if (known == 0) return seen;
+  return known + (seen - known) / (seen > known ? 2 : 8);
+}
 
 }  // namespace
 
-int StepPacer::prompt_tokens(int num_decode) const {
-  if (max_step_us_ == 0.0 || num_decode == 0) return kUnlimited;
-  if (token_us_ == 0.0) return kLeastChunk;  // to learn from
-  const double tokens = (max_step_us_ - decode_us_) / token_us_;
-  return static_cast<int>(std::clamp<double>(tokens, kLeastChunk, kUnlimited));
+StepPacer::StepPacer(std::int64_t limit_us, int least, int most) : limit_ns_(limit_us * 1000), least_(least), most_(most) {
+  QUIRE_CHECK_MSG(limit_us > 0 && 1 <= least && least <= most, "limit {} us, {} to {} tokens", limit_us, least, most);
 }
 
-void StepPacer::observe(int num_decode, int num_prompt_tokens, std::int64_t us) {
-  const auto time = static_cast<double>(us);
-  if (num_prompt_tokens == 0) {
-    if (num_decode > 0) decode_us_ = smoothed(decode_us_, time);
+int StepPacer::prefill_limit() const {
+  if (prefill_ns_ == 0) return std::min(2 * least_, most_);
+  const std::int64_t room_ns = limit_ns_ / 10 * 9 - decode_ns_;  // a tenth for what differs from step to step
+  const std::int64_t fits = std::min<std::int64_t>(room_ns / prefill_ns_, most_);
+  if (fits == most_) return most_;
+  return static_cast<int>(std::max<std::int64_t>(fits / least_ * least_, least_));
+}
+
+void StepPacer::observe(int num_decode, int num_prefill, std::int64_t elapsed_us) {
+  const std::int64_t elapsed_ns = std::max<std::int64_t>(elapsed_us, 1) * 1000;
+  if (num_prefill == 0) {
+    if (num_decode > 0) decode_ns_ = follow(decode_ns_, elapsed_ns);
     return;
   }
-  // With decode rows the prompt pays for what they would not have taken alone, but never for nothing: decode_us_ may be old.
-  const double added = num_decode > 0 ? std::max(time - decode_us_, time / 8) : time;
-  token_us_ = smoothed(token_us_, added / num_prompt_tokens);
+  const std::int64_t added_ns = elapsed_ns - (num_decode > 0 ? decode_ns_ : 0);
+  prefill_ns_ = std::max<std::int64_t>(follow(prefill_ns_, added_ns / num_prefill), 1);
 }
 
 }  // namespace quire

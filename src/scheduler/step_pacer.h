@@ -1,30 +1,32 @@
-// StepPacer: how many tokens of prompts a step may compute while other sequences wait for their next token, so that the step
-// takes about max_step_us at most. It learns from the steps before: what decode rows alone take, and what a prompt's token adds.
-// It reads no clock: times are arguments, so that a test with fake times always gets the same schedule.
+// StepPacer: how many tokens of prompts a step may compute beside running decodes, so that it takes no longer than a limit. It
+// learns from the steps themselves: what one without prompts takes, and what each token of a prompt adds. Numbers in, a number
+// out: it reads no clock, so that a simulation can drive it, and what it says changes when a token is computed, never which.
+// Chunked prefill beside decodes: Agrawal et al. 2024, "Taming Throughput-Latency Tradeoff in LLM Inference with Sarathi-Serve"
+// (arXiv:2403.02310), section 4.3, where the budget is profiled once for a device; here it follows contexts and load.
 #pragma once
 
 #include <cstdint>
-#include <limits>
 
 namespace quire {
 
 class StepPacer {
  public:
-  static constexpr int kUnlimited = std::numeric_limits<int>::max();
-  static constexpr int kLeastChunk = 16;  // prompts advance even where decode rows alone take longer than the limit
+  // A step takes at most limit_us as far as prompts can help it. Never less than `least` tokens, whatever they take, so that
+  // prompts advance; `most` is the whole step. REQUIRES: limit_us > 0, 1 <= least <= most.
+  StepPacer(std::int64_t limit_us, int least, int most);
 
-  explicit StepPacer(std::int64_t max_step_us) : max_step_us_(static_cast<double>(max_step_us)) {}  // 0: no limit
+  // Tokens for Scheduler::schedule; a multiple of `least`, or `most`. Before anything is known, 2 * least.
+  int prefill_limit() const;
 
-  // The most tokens of prompts for a step with `num_decode` decode rows.
-  int prompt_tokens(int num_decode) const;
-
-  // A step of these sizes took so long.
-  void observe(int num_decode, int num_prompt_tokens, std::int64_t us);
+  // A step of so many decode rows and prompt tokens has taken elapsed_us.
+  void observe(int num_decode, int num_prefill, std::int64_t elapsed_us);
 
  private:
-  double max_step_us_;
-  double decode_us_ = 0.0;  // a step of decode rows alone; 0: none was seen
-  double token_us_ = 0.0;   // what each token of a prompt adds; 0: none was seen
+  std::int64_t limit_ns_;
+  int least_;
+  int most_;
+  std::int64_t decode_ns_ = 0;   // a step without prompts
+  std::int64_t prefill_ns_ = 0;  // each token of a prompt; 0: not known
 };
 
 }  // namespace quire

@@ -80,6 +80,44 @@ TEST_P(CpuBackendTest, MemoryGoesUpAndDown) {
   EXPECT_THROW(backend.allocate(std::size_t{1} << 62), Error);
 }
 
+// Forty rows in pieces of sixteen and 24, as a loader may send them: products and look-ups have the bits of the file's rows.
+TEST_P(CpuBackendTest, QuantisedMatricesAreKeptInPanels) {
+  CpuBackend backend(table(), {.num_threads = 2});
+  std::vector<std::uint8_t> file(static_cast<std::size_t>(row_bytes(DType::kQ4_1, 40 * 64)));
+  for (std::size_t i = 0; i < file.size(); ++i)
+    file[i] = static_cast<std::uint8_t>(hash(i) & (i % 20 == 1 || i % 20 == 3 ? 0x3f : 0xff));
+  const TensorView rows(file.data(), DType::kQ4_1, {40, 64});
+  const MatrixForm form = backend.matrix_form(rows, MatrixUse::kBoth);
+  EXPECT_EQ(form.layout, Layout::kPanels);
+  EXPECT_FALSE(form.in_place);
+  EXPECT_EQ(form.num_bytes, row_bytes(DType::kQ4_1, 48 * 64)) << "filled up to whole panels";
+  EXPECT_EQ(backend.matrix_form(rows, MatrixUse::kProduct).layout, Layout::kPanels);
+  EXPECT_TRUE(backend.matrix_form(rows, MatrixUse::kLookup).in_place) << "rows that are only looked up stay in the file";
+  EXPECT_TRUE(backend.matrix_form(TensorView(nullptr, DType::kF16, {40, 64}), MatrixUse::kBoth).in_place);
+
+  const DeviceBuffer buffer = backend.allocate(static_cast<std::size_t>(form.num_bytes));
+  TensorView panels(buffer.data(), DType::kQ4_1, {40, 64});
+  panels.layout = form.layout;
+  backend.upload_matrix(panels.rows(0, 16), rows.rows(0, 16));
+  backend.upload_matrix(panels.rows(16, 24), rows.rows(16, 24));
+  EXPECT_THROW(panels.rows(8, 16), Error) << "panels cannot be cut";
+
+  std::vector<float> x = noises(3 * 64, 1), from_rows(3 * 40, NAN), from_panels(3 * 40, NAN);
+  const auto product = [&](const TensorView& weight, std::vector<float>& out) {
+    backend.matmul({.x = floats(x, {3, 64}), .num_projections = 1, .projections = {{weight, {}, floats(out, {3, 40})}}});
+  };
+  product(rows, from_rows);
+  product(panels, from_panels);
+  EXPECT_TRUE(same_bits(from_panels, from_rows));
+
+  std::vector<std::int32_t> ids{39, 0, 17};
+  std::vector<float> row_values(3 * 64, NAN), panel_values(3 * 64, NAN);
+  const TensorView tokens(ids.data(), DType::kI32, {3});
+  backend.embed({rows, tokens, floats(row_values, {3, 64})});
+  backend.embed({panels, tokens, floats(panel_values, {3, 64})});
+  EXPECT_TRUE(same_bits(panel_values, row_values));
+}
+
 TEST_P(CpuBackendTest, AttentionWithGrowingScratch) {
   CpuBackend backend(table(), {.num_threads = 2});
   for (const int kv_len : {5, 700, 30, 3000}) {

@@ -8,6 +8,8 @@
 #include <numeric>
 
 #include "core/float16.h"
+#include "simt/device_memory.h"
+#include "simt/runtime.h"
 #include "tests/support/cpu_variants.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/quantize.h"
@@ -51,8 +53,8 @@ TEST(CudaBackendTest, KeepsAMatrixInTheTypeItSays) {
       std::vector<std::byte> file = quantize(type, values);
       const TensorView from(file.data(), type, {kRows, kColumns});
       const bool packable = type == DType::kQ4_0 || type == DType::kQ8_0 || type == DType::kQ4_K;
-      EXPECT_EQ(backend.matrix_dtype(from, MatrixUse::kLookup), DType::kF16);
-      EXPECT_EQ(backend.matrix_dtype(from, MatrixUse::kProduct), packable && !deterministic ? type : DType::kF16)
+      EXPECT_EQ(backend.matrix_form(from, MatrixUse::kLookup).dtype, DType::kF16);
+      EXPECT_EQ(backend.matrix_form(from, MatrixUse::kProduct).dtype, packable && !deterministic ? type : DType::kF16)
           << to_string(type);
       const DeviceBuffer memory = backend.allocate(kRows * kColumns * 2);
       const TensorView to = view(memory, DType::kF16, {kRows, kColumns});
@@ -76,7 +78,7 @@ TEST(CudaBackendTest, MultipliesPackedWeightsByFewAndByManyRows) {
   for (const std::size_t unpacked_bytes : {16 * kInner * 2, 60 * kInner * 2, std::int64_t{1} << 20}) {
     CudaBackend backend(0, {.deterministic = false}, unpacked_bytes);
     const TensorView from(file.data(), DType::kQ4_0, {kOuter, kInner});
-    ASSERT_EQ(backend.matrix_dtype(from, MatrixUse::kProduct), DType::kQ4_0);
+    ASSERT_EQ(backend.matrix_form(from, MatrixUse::kProduct).dtype, DType::kQ4_0);
     const DeviceBuffer packed = backend.allocate(file.size()), input = backend.allocate(x.size() * 2);
     const DeviceBuffer device_bias = backend.allocate(bias.size() * 2), output = backend.allocate(kMany * kOuter * 2);
     const TensorView held = view(packed, DType::kQ4_0, {kOuter, kInner});
@@ -99,6 +101,80 @@ TEST(CudaBackendTest, MultipliesPackedWeightsByFewAndByManyRows) {
       }
     }
   }
+}
+
+// A grid has at most 65,535 blocks along y, and 2^31 - 1 along x. Nothing of this runs.
+TEST(CudaBackendTest, LaunchesNoMoreBlocksThanAGridHolds) {
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  constexpr std::int64_t kRows = 600'000, kInner = 64, kOuter = 16;
+  constexpr auto kSparse = simt::DeviceMemory::Fill::kSparse;
+  const simt::DeviceBuffer<std::uint16_t> x(kRows * kInner, kSparse), out(kRows * kOuter, kSparse);
+  const simt::DeviceBuffer<std::uint8_t> weight(kOuter * kInner);
+  const std::int64_t before = simt::runtime_counts().calls;
+  cuda::matmul_quantized({.x = TensorView(x.data(), DType::kBF16, {kRows, kInner}),
+                          .num_projections = 1,
+                          .projections = {{TensorView(weight.data(), DType::kQ8_0, {kOuter, kInner}),
+                                           {},
+                                           TensorView(out.data(), DType::kBF16, {kRows, kOuter})}}},
+                         stream);
+  EXPECT_EQ(simt::runtime_counts().calls - before, 2);
+  const TensorView endless(x.data(), DType::kBF16, {std::int64_t{1} << 33, 8});  // 2^32 is 0 in 32 bits
+  EXPECT_ERROR(cuda::add({.residual = endless, .x = endless}, stream), ErrorCode::kUnsupported, "number of blocks is 8589934592");
+  simt::break_device_after(0);
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  simt::break_device_after(-1);
+}
+
+// Rows as the file has them are wanted while weights are uploaded, and no longer.
+TEST(CudaBackendTest, GivesBackWhatOnlyLoadingNeeded) {
+  constexpr std::int64_t kRows = 32, kColumns = 256;
+  std::vector<std::byte> file = quantize(DType::kQ6_K, noises(kRows * kColumns, 1, 0.1f));
+  CudaBackend backend(0, {});
+  const DeviceBuffer memory = backend.allocate(kRows * kColumns * 2);
+  backend.prepare({.max_tokens = 1, .max_logit_rows = 1, .vocab_size = 8});
+  const simt::RuntimeObjects before = simt::runtime_objects();
+  backend.upload_matrix(view(memory, DType::kBF16, {kRows, kColumns}), TensorView(file.data(), DType::kQ6_K, {kRows, kColumns}));
+  EXPECT_EQ(simt::runtime_objects().device_buffers, before.device_buffers + 1);
+  backend.prepare({.max_tokens = 1, .max_logit_rows = 1, .vocab_size = 8});
+  EXPECT_EQ(simt::runtime_objects(), before);
+}
+
+// More rows and more of their parameters than are sampled at a time: pieces, with the bits of each row alone, in reserved memory.
+TEST(CudaBackendTest, SamplesInPiecesWhatDoesNotFitAtOnce) {
+  constexpr std::int64_t kRows = 6, kVocabulary = 100'000;  // of 1.6 MB a row: five fit in 8 MB
+  std::vector<float> logits = noises(kRows * kVocabulary, 5, 3.0f);
+  CudaBackend backend(0, {});
+  const DeviceBuffer memory = backend.allocate(logits.size() * 4);
+  backend.upload(memory.data(), logits.data(), logits.size() * 4);
+  std::vector<TokenCount> counts(kVocabulary);
+  std::vector<TokenBias> biases(kVocabulary);
+  for (std::int32_t i = 0; i < kVocabulary; ++i) counts[i] = {i, i % 3}, biases[i] = {i, 0.001f * static_cast<float>(i % 7)};
+  const std::vector<std::uint32_t> mask(kVocabulary / 32, 0xfffffffe);
+  SampleRow row{.temperature = 0.0f,
+                .repetition_penalty = 1.1f,
+                .presence_penalty = 0.3f,
+                .counts = counts.data(),
+                .num_counts = static_cast<int>(kVocabulary),
+                .biases = biases.data(),
+                .num_biases = static_cast<int>(kVocabulary),
+                .mask = mask.data()};
+  std::vector<SampleRow> rows;
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    row.seed = static_cast<std::uint64_t>(r);
+    rows.push_back(row);
+  }
+  backend.prepare({.max_tokens = 1, .max_logit_rows = kRows, .vocab_size = kVocabulary});
+  const simt::RuntimeCounts before = simt::runtime_counts();
+  std::vector<SampleResult> together(kRows), alone(kRows);
+  backend.sample({view(memory, DType::kF32, {kRows, kVocabulary}), rows.data(), together.data()});
+  EXPECT_EQ(simt::runtime_counts().downloads - before.downloads, 2);
+  for (const std::int64_t r : {std::int64_t{0}, kRows - 1}) {
+    backend.sample({view(memory, DType::kF32, {kRows, kVocabulary}).rows(r, 1), &rows[r], &alone[r]});
+    ASSERT_TRUE(alone[r].ok);
+    ASSERT_EQ(std::memcmp(&alone[r], &together[r], sizeof(SampleResult)), 0) << "row " << r;
+  }
+  EXPECT_EQ(simt::runtime_counts().allocations - before.allocations, 0);
 }
 
 }  // namespace

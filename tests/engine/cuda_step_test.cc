@@ -82,6 +82,43 @@ TEST_P(CudaStep, ADeviceErrorEndsEveryRequestAndRefusesMore) {
   simt::break_device_after(-1);
 }
 
+// Whatever comes: prompts in chunks, every filter and penalty, prompt logprobs, several choices, prefix hits, and steps as large
+// as the options allow, with contexts as long. The pool may have left nothing.
+TEST_P(CudaStep, AllocatesNothingOnceTheEngineIsMade) {
+  for (const char* const name : {"llama", "gemma3"}) {
+    for (const bool deterministic : {true, false}) {
+      SCOPED_TRACE(::testing::Message() << name << (deterministic ? ", deterministic" : ""));
+      TinyModelSpec spec = cuda_model_spec(name);
+      spec.max_context = 64;
+      write_gguf(spec, path_);
+      EngineOptions options = cuda_options();
+      options.deterministic = deterministic;
+      options.block_size = 8;
+      options.max_batched_tokens = 24;
+      options.max_running = 24;
+      options.num_blocks = 2000;
+      Engine engine = cuda_engine(path_, options);
+      simt::fail_allocation_after(0);  // none is there for what would be nice to have either
+      const simt::RuntimeObjects objects = simt::runtime_objects();
+      const std::int64_t before = simt::runtime_counts().allocations;
+      (void)run(engine, mixed_requests(tiny_vocab_size(), 40, 6), {.per_step = 2, .repeats = 2});
+      std::vector<Request> longest(24, scored_request(1, 40));  // all share their blocks, and fill every step
+      for (Request& request : longest) {
+        request.sampling.prompt_logprobs.reset();
+        request.sampling.max_tokens = 24;
+        request.sampling.logit_bias = {{3, 1.0f}, {4, -1.0f}};
+        request.sampling.frequency_penalty = 0.5f;
+        request.sampling.min_tokens = 24;
+      }
+      (void)run(engine, longest);
+      EXPECT_GT(engine.stats().cached_tokens, 0);
+      EXPECT_EQ(simt::runtime_counts().allocations, before);
+      EXPECT_EQ(simt::runtime_objects().device_buffers, objects.device_buffers);
+      simt::fail_allocation_after(-1);
+    }
+  }
+}
+
 TEST_P(CudaStep, SaysHowMuchMemoryTheDeviceCannotGive) {
   for (int count = 0; count < 6; ++count) {
     simt::fail_allocation_after(count);

@@ -406,8 +406,8 @@ TEST_F(EngineTest, BadOptionsAreRefusedByName) {
       {"kv_cache_bytes", [](EngineOptions& o) { o.num_blocks = 0, o.kv_cache_bytes = 10; }},
       {"max_context", [](EngineOptions& o) { o.max_context = 1 << 30; }},
       {"max_batched_tokens", [](EngineOptions& o) { o.max_batched_tokens = 0; }},
-      {"max_running", [](EngineOptions& o) { o.max_running = -1; }},
       {"max_step_ms", [](EngineOptions& o) { o.max_step_ms = -1; }},
+      {"max_running", [](EngineOptions& o) { o.max_running = -1; }},
       {"num_threads", [](EngineOptions& o) { o.num_threads = -1; }},
       {"kv_type", [](EngineOptions& o) { o.kv_type = static_cast<KvType>(9); }},
   };

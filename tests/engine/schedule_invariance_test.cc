@@ -41,10 +41,10 @@ std::vector<Mix> all_mixes(int num_groups) {
             mix.options.block_size = block_size;
             mix.options.max_batched_tokens = budget;
             mix.options.max_running = running;
+            mix.options.max_step_ms = index % 4 == 1 ? 1 : 0;
             mix.options.num_blocks = tight ? tight_pool(block_size, num_groups) : 2000;
             mix.options.prefix_cache = prefix_cache;
             mix.options.num_threads = 1 + index % 2;
-            mix.options.max_step_ms = index % 7 == 3 ? 1 : 0;
             mix.plan.per_step = index % 3 == 0 ? 1 : 1000;
             mix.plan.cancel_neighbours = index % 5 == 0;
             mix.plan.repeats = prefix_cache ? 2 : 1;  // cold, then warm

@@ -11,14 +11,20 @@ namespace quire::test {
 namespace {
 
 std::vector<float> embed(const cpu::KernelTable& kernels, DType type, std::vector<std::byte> table, std::int64_t width,
-                         std::vector<std::int32_t> ids, float scale, int threads = 1) {
+                         std::vector<std::int32_t> ids, float scale, int threads = 1, bool panels = false) {
   ThreadPool pool(threads);
   const auto tokens = static_cast<std::int64_t>(ids.size());
   const std::int64_t vocabulary = static_cast<std::int64_t>(table.size()) / row_bytes(type, width);
   std::vector<float> out(static_cast<std::size_t>(tokens * width));
-  kernels.embed({TensorView(table.data(), type, {vocabulary, width}), TensorView(ids.data(), DType::kI32, {tokens}),
-                 TensorView(out.data(), DType::kF32, {tokens, width}), scale},
-                pool);
+  TensorView view(table.data(), type, {vocabulary, width});
+  const AlignedBuffer packed(panels ? static_cast<std::size_t>(cpu::packed_bytes(type, vocabulary, width)) : 0);
+  if (panels) {
+    cpu::pack_panels(view, packed.data(), pool);
+    view.data = packed.data();
+    view.layout = Layout::kPanels;
+  }
+  kernels.embed(
+      {view, TensorView(ids.data(), DType::kI32, {tokens}), TensorView(out.data(), DType::kF32, {tokens, width}), scale}, pool);
   return out;
 }
 
@@ -57,6 +63,19 @@ TEST_P(EmbeddingTest, VariantsAndThreadsGiveTheSameBits) {
       const std::vector<float> out = embed(*kernels, GetParam(), table, 256, ids, 1.5f, threads);
       EXPECT_EQ(std::memcmp(out.data(), reference.data(), out.size() * sizeof(float)), 0);
     }
+  }
+}
+
+TEST_P(EmbeddingTest, PanelsGiveTheBitsOfRows) {
+  if (!is_quantized(GetParam())) GTEST_SKIP() << "only quantised weights are kept in panels";
+  std::mt19937 random(3);
+  const std::vector<std::byte> table = random_weights(GetParam(), 37 * 512, random);
+  std::vector<std::int32_t> ids(37);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(36 - i);
+  const std::vector<float> reference = embed(*all_kernels().front(), GetParam(), table, 512, ids, 1.5f);
+  for (const cpu::KernelTable* kernels : all_kernels()) {
+    const std::vector<float> out = embed(*kernels, GetParam(), table, 512, ids, 1.5f, 2, true);
+    EXPECT_EQ(std::memcmp(out.data(), reference.data(), out.size() * sizeof(float)), 0) << kernels->isa;
   }
 }
 

@@ -51,9 +51,14 @@ MatmulProblem::MatmulProblem(DType type_in, std::int64_t outer_in, std::int64_t 
 
 std::vector<float> MatmulProblem::run(const cpu::KernelTable& kernels, int threads) const {
   ThreadPool pool(threads);
-  const AlignedBuffer placed(weights.size() + misalignment);
+  const std::size_t weight_bytes = panels ? static_cast<std::size_t>(cpu::packed_bytes(type, outer, inner)) : weights.size();
+  const AlignedBuffer placed(weight_bytes + misalignment);
   std::byte* const weight = static_cast<std::byte*>(placed.data()) + misalignment;
-  std::memcpy(weight, weights.data(), weights.size());
+  if (panels) {
+    cpu::pack_panels(TensorView(const_cast<std::byte*>(weights.data()), type, {outer, inner}), weight, pool);
+  } else {
+    std::memcpy(weight, weights.data(), weights.size());
+  }
   std::vector<float> spread(static_cast<std::size_t>(rows * (inner + kGap)), NAN);
   for (std::int64_t r = 0; r < rows; ++r) std::copy_n(x.begin() + r * inner, inner, spread.begin() + r * (inner + kGap));
   std::vector<float> out(static_cast<std::size_t>(rows * (outer + kGap)), kUntouched);
@@ -66,6 +71,7 @@ std::vector<float> MatmulProblem::run(const cpu::KernelTable& kernels, int threa
   args.activation_terms = terms;
   Projection& projection = args.projections[0];
   projection.weight = TensorView(weight, type, {outer, inner});
+  projection.weight.layout = panels ? Layout::kPanels : Layout::kRows;
   if (!bias.empty()) projection.bias = TensorView(const_cast<float*>(bias.data()), DType::kF32, {outer});
   projection.out = TensorView(out.data(), DType::kF32, {rows, outer});
   projection.out.outer_stride = outer + kGap;

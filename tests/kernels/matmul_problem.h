@@ -37,12 +37,13 @@ struct MatmulProblem {
   const std::byte* weight_row(std::int64_t m) const { return weights.data() + m * row_bytes(type, inner); }
 
   DType type;
-  std::int64_t outer, inner, rows;  // M, K, R
-  std::vector<std::byte> weights;   // [M, K]
-  std::vector<float> x;             // [R, K]
-  std::vector<float> bias;          // [M] or empty
-  int terms = 1;                    // MatmulArgs::activation_terms
-  std::size_t misalignment = 0;     // bytes from a 64-byte boundary to the weights; even
+  std::int64_t outer, inner, rows;   // M, K, R
+  std::vector<std::byte> weights;    // [M, K]
+  std::vector<float> x;              // [R, K]
+  std::vector<float> bias;           // [M] or empty
+  int terms = 1;                     // MatmulArgs::activation_terms
+  std::size_t misalignment = 0;      // bytes from a 64-byte boundary to the weights; even
+  bool panels = is_quantized(type);  // the weights as the CPU backend keeps them, else as files do
 };
 
 // The value of out[r, m] in double precision, from activations rounded to 8 bits as the kernels do it (float weights: as they

@@ -17,6 +17,21 @@ std::string temp(const std::string& name) {
   return (std::filesystem::path(::testing::TempDir()) / ("model_files_test_" + name)).string();
 }
 
+TEST(MappedFile, PagesGivenBackAreReadAgain) {
+  const auto path = temp("pages");
+  std::string text(3 * 4096 + 100, ' ');
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i % 251);
+  test::write_file(path, std::string_view(text));
+  const auto file = MappedFile::open(path);
+  const auto bytes = file->bytes();
+  const auto content = [&] { return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()); };
+  EXPECT_EQ(content(), text);
+  give_back_pages(bytes);
+  give_back_pages(bytes.subspan(1, 10));
+  give_back_pages({});
+  EXPECT_EQ(content(), text);
+}
+
 TEST(ModelFiles, NameWhatIsNotAModel) {
   EXPECT_ERROR(open_model("/nonexistent"), ErrorCode::kNotFound, "/nonexistent: no such file or directory");
   test::write_file(temp("model.bin"), std::string_view("x"));

@@ -16,6 +16,7 @@ struct Machine {
   SchedulerOptions options;
   std::vector<KvGroupSpec> groups;
   int key_bits = 64;
+  int prefill_limit = Scheduler::kNoLimit;
 };
 
 Machine any_machine() {
@@ -30,9 +31,9 @@ Machine any_machine() {
                      .max_batched_tokens = *rc::gen::inRange(1, 25),
                      .max_running = *rc::gen::inRange(1, 8),
                      .max_context = *rc::gen::inRange(10, 60),
-                     .max_step_us = *rc::gen::element(0, 0, 1, 100),
                      .prefix_cache = *rc::gen::inRange(0, 4) > 0};
   machine.key_bits = *rc::gen::element(63, 2);
+  machine.prefill_limit = *rc::gen::element(Scheduler::kNoLimit, 1, 3, 9);
   return machine;
 }
 
@@ -41,7 +42,7 @@ class Workload {
   Workload(const Machine& machine, std::uint32_t seed) : simulation(machine.options, machine.groups), random_(seed) {
     simulation.scheduler.allocator_for_test().truncate_keys(machine.key_bits);
     simulation.scheduler.allocator_for_test().permute(seed);
-    simulation.step_us = [this](const StepPlan& plan) { return below(10 * plan.num_tokens + 1); };
+    simulation.prefill_limit = machine.prefill_limit;
   }
 
   Simulation simulation;

@@ -50,7 +50,6 @@ TEST(Scheduler, NamesTheOptionThatIsWrong) {
   EXPECT_THAT(message([](auto& o, auto&) { o.max_batched_tokens = 0; }), HasSubstr("max_batched_tokens"));
   EXPECT_THAT(message([](auto& o, auto&) { o.max_running = -1; }), HasSubstr("max_running: -1"));
   EXPECT_THAT(message([](auto& o, auto&) { o.max_context = 1; }), HasSubstr("max_context"));
-  EXPECT_THAT(message([](auto& o, auto&) { o.max_step_us = -1; }), HasSubstr("max_step_us: -1"));
   EXPECT_THAT(message([](auto&, auto& g) { g.clear(); }), HasSubstr("KV groups"));
   EXPECT_THAT(message([](auto&, auto& g) { g[0].window = -1; }), HasSubstr("window"));
   EXPECT_THAT(message([](auto& o, auto& g) { o.num_blocks = 3, g.assign(3, {0}); }), HasSubstr("num_blocks: 3"));
@@ -71,59 +70,34 @@ TEST(Scheduler, ChunksAPromptAndMixesItWithDecodes) {
   EXPECT_EQ(simulation.scheduler.stats().generated_tokens, 13);
 }
 
-// A step takes 5 ms, 0.1 ms for each decode row and 1 ms for each token of a prompt.
-std::int64_t fake_step_us(const StepPlan& plan) {
-  return 5000 + 100 * plan.num_decode + 1000 * (plan.num_tokens - plan.num_decode);
+TEST(Scheduler, DecodesComeBeforePromptsWherePrefillIsLimited) {
+  Simulation simulation(small_options());
+  simulation.prefill_limit = 4;
+  simulation.submit({.prompt = counting(20), .max_tokens = 10});  // alone: no stream to hold up
+  EXPECT_EQ(step(simulation), (Shape{{1, 16}}));
+  simulation.submit({.prompt = counting(14, 30), .max_tokens = 10});
+  EXPECT_EQ(step(simulation), (Shape{{1, 4}, {2, 12}}));
+  simulation.submit({.prompt = counting(9, 60), .max_tokens = 10});
+  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 2}, {3, 2}}));  // the limit is for all prompts together
+  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 1}, {3, 4}}));
+  simulation.submit({.prompt = counting(20, 80), .max_tokens = 3, .priority = -1});  // before all others, once it runs
+  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 1}, {4, 1}, {3, 3}}));
+  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 1}, {3, 1}, {4, 4}}));
+  simulation.run();
 }
 
-SchedulerOptions paced_options() {
+TEST(Scheduler, ALimitLeavesEveryDecodeItsToken) {
   SchedulerOptions options = small_options();
-  options.num_blocks = 1000;
-  options.max_batched_tokens = 64;
-  options.max_context = 600;
-  options.max_step_us = 30'000;
-  return options;
-}
-
-TEST(Scheduler, PromptsAreCutSoThatAStepKeepsItsTime) {
-  Simulation simulation(paced_options());
-  simulation.step_us = fake_step_us;
-  simulation.submit({.prompt = counting(64), .max_tokens = 200});
-  EXPECT_EQ(step(simulation), (Shape{{1, 64}}));  // nobody waits for a token: no limit
-  for (int i = 0; i < 20; ++i) step(simulation);  // what decode takes is learnt
-  const SequenceId late = simulation.submit({.prompt = counting(500), .max_tokens = 2});
-  int num_steps = 0;
-  for (; simulation.scheduler.find(late)->num_missing_tokens() > 1; ++num_steps) {
-    const Shape shape = step(simulation);
-    EXPECT_EQ(shape.front(), (Shape::value_type{1, 1})) << "the stream waits";
-    EXPECT_LE(fake_step_us(simulation.plan), 31'000);
-  }
-  EXPECT_LE(num_steps, 22);  // 24 tokens fit a step
-  simulation.run();
-}
-
-TEST(Scheduler, PromptsAdvanceWhereNoTimeIsLeft) {
-  SchedulerOptions options = paced_options();
-  options.max_step_us = 1;
+  options.max_batched_tokens = 4;
   Simulation simulation(options);
-  simulation.step_us = fake_step_us;
-  simulation.submit({.prompt = counting(3), .max_tokens = 100});
-  step(simulation);
-  simulation.submit({.prompt = counting(40), .max_tokens = 2});
-  simulation.submit({.prompt = counting(40, 7), .max_tokens = 2});
-  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 16}}));
-  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 16}}));
-  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 8}, {3, 8}}));
-  simulation.run();
-}
-
-TEST(Scheduler, StreamsBehindAPromptGetTheirToken) {
-  Simulation simulation(paced_options());
-  simulation.step_us = fake_step_us;
-  simulation.submit({.prompt = counting(3), .max_tokens = 100, .priority = 1});
-  step(simulation);
-  simulation.submit({.prompt = counting(200), .max_tokens = 2});  // more urgent, so before the stream in every step
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(step(simulation).front(), (Shape::value_type{1, 1}));
+  for (int i = 0; i < 3; ++i) simulation.submit({.prompt = counting(1, 20 + i), .max_tokens = 20});
+  simulation.submit({.prompt = counting(9), .max_tokens = 3, .priority = -1});
+  const Shape first = {{4, 4}};
+  EXPECT_EQ(step(simulation), first);  // nobody decodes yet
+  EXPECT_EQ(step(simulation), first);
+  simulation.prefill_limit = 1000;
+  EXPECT_EQ(step(simulation), (Shape{{4, 1}, {1, 1}, {2, 1}, {3, 1}}));
+  simulation.submit({.prompt = counting(7, 40), .max_tokens = 3, .priority = -2});
   simulation.run();
 }
 

@@ -62,8 +62,8 @@ class Simulation {
   std::vector<SequenceEvent> events;  // of the last step
   StepPlan plan;                      // copy of the last plan; sequences may be gone
   std::function<TokenId(const Record&, TokenId)> alter = [](const Record&, TokenId token) { return token; };
-  std::function<std::int64_t(const StepPlan&)> step_us;  // the fake time that a step takes, for max_step_us
-  bool allow_empty_plan = false;                         // an allocation was made to fail
+  bool allow_empty_plan = false;  // an allocation was made to fail
+  int prefill_limit = Scheduler::kNoLimit;
 
   SequenceId submit(const SequenceSpec& spec) {
     const SequenceId id = scheduler.submit(spec);
@@ -79,19 +79,19 @@ class Simulation {
   void step(std::int64_t now_us = 0, const std::function<void()>& in_flight = {}) {
     const SchedulerStats before = scheduler.stats();
     const std::set<SequenceId> running_before = running();
-    const StepPlan& current = scheduler.schedule(now_us);
+    const StepPlan& current = scheduler.schedule(now_us, prefill_limit);
     plan = current;
     // One preemption may have been for a slot; any other was for blocks, and then nobody new may run.
     const bool was_full = before.num_running == scheduler.options().max_running;
     const bool lacked_blocks = scheduler.stats().num_preemptions > before.num_preemptions + (was_full ? 1 : 0);
     if (lacked_blocks) require(std::ranges::includes(running_before, running()), "admitted in a step that preempted");
+    if (scheduler.stats().num_preemptions == before.num_preemptions) check_prefill_limit(running_before);
     scheduler.check_invariants();
     check_plan();
     if (in_flight) in_flight();
     const std::vector<TokenId> sampled = execute(current);
     events.clear();
     scheduler.commit(current, sampled, events);
-    if (step_us) scheduler.step_took(step_us(plan));
     scheduler.check_invariants();
     take_events();
   }
@@ -179,6 +179,16 @@ class Simulation {
     }
   }
 
+  void check_prefill_limit(const std::set<SequenceId>& running_before) const {
+    bool any_decodes = false;
+    int num_prefill = 0;
+    for (const ScheduledSequence& entry : plan.entries) {
+      any_decodes = any_decodes || (running_before.contains(entry.sequence->id()) && entry.sequence->num_missing_tokens() == 1);
+      num_prefill += entry.num_tokens > 1 ? entry.num_tokens : 0;
+    }
+    require(!any_decodes || num_prefill <= prefill_limit, "prefill beyond its limit");
+  }
+
   void check_plan() const {
     const SchedulerOptions& options = scheduler.options();
     int num_tokens = 0;
@@ -199,8 +209,8 @@ class Simulation {
       const Sequence* sequence = scheduler.find(id);
       num_alive += sequence != nullptr ? 1 : 0;
       if (sequence == nullptr || sequence->state() == SequenceState::kWaiting) continue;
-      const bool may_wait = options.max_step_us > 0 && sequence->num_missing_tokens() > 1;
-      require(planned.contains(sequence) || num_tokens == options.max_batched_tokens || may_wait,
+      const bool is_held_back = prefill_limit != Scheduler::kNoLimit && sequence->num_missing_tokens() > 1;
+      require(planned.contains(sequence) || num_tokens == options.max_batched_tokens || is_held_back,
               "a running sequence was skipped");
     }
     require(num_alive == 0 || num_tokens > 0, "nothing advances");

@@ -28,7 +28,9 @@ class MemoryBackend final : public Backend {
     return DeviceBuffer(data, bytes, [](void* p, std::size_t) { std::free(p); });
   }
   bool reads_host_memory() const override { return in_place_; }
-  DType matrix_dtype(const TensorView& matrix, MatrixUse) const override { return matrix.dtype; }
+  MatrixForm matrix_form(const TensorView& matrix, MatrixUse) const override {
+    return {matrix.dtype, Layout::kRows, matrix.num_bytes(), in_place_};
+  }
   void upload_matrix(const TensorView& to, const TensorView& from) override {
     upload(to.data, from.data, static_cast<std::size_t>(from.num_bytes()));
   }

@@ -33,6 +33,9 @@ struct Halves512 {
   return Halves512(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)), _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1)))
       .join();
 }
+[[gnu::always_inline]] static inline simde__m512i cvtepi8_epi32(__m128i a) {
+  return Halves512(_mm256_cvtepi8_epi32(a), _mm256_cvtepi8_epi32(_mm_srli_si128(a, 8))).join();
+}
 [[gnu::always_inline]] static inline simde__m512i cvtps_epi32(simde__m512 a) {
   const Halves512 h(simde_mm512_castps_si512(a));
   return Halves512(_mm256_cvtps_epi32(_mm256_castsi256_ps(h.v.m256i[0])), _mm256_cvtps_epi32(_mm256_castsi256_ps(h.v.m256i[1])))
@@ -48,5 +51,6 @@ struct Halves512 {
 
 #define _mm512_cvtph_ps quire::testing::cvtph_ps
 #define _mm512_cvtepu16_epi32 quire::testing::cvtepu16_epi32
+#define _mm512_cvtepi8_epi32 quire::testing::cvtepi8_epi32
 #define _mm512_cvtps_epi32 quire::testing::cvtps_epi32
 #define _mm512_cvtepi32_ps quire::testing::cvtepi32_ps

@@ -26,7 +26,16 @@ void CpuBackend::download(void* to_host, const void* from_device, std::size_t by
   if (bytes > 0) std::memcpy(to_host, from_device, bytes);
 }
 
+// Products with quantised weights are fast in panels; what is only looked up, and floats, stay in the file.
+MatrixForm CpuBackend::matrix_form(const TensorView& matrix, MatrixUse use) const {
+  if (!is_quantized(matrix.dtype) || use == MatrixUse::kLookup) {
+    return {matrix.dtype, Layout::kRows, matrix.num_bytes(), true};
+  }
+  return {matrix.dtype, Layout::kPanels, cpu::packed_bytes(matrix.dtype, matrix.dim(0), matrix.dim(1)), false};
+}
+
 void CpuBackend::upload_matrix(const TensorView& to, const TensorView& from) {
+  if (to.layout == Layout::kPanels) return cpu::pack_panels(from, to.data, pool_);
   upload(to.data, from.data, static_cast<std::size_t>(from.num_bytes()));
 }
 

@@ -21,7 +21,7 @@ class CpuBackend final : public Backend {
 
   DeviceBuffer allocate(std::size_t bytes) override;
   bool reads_host_memory() const override { return true; }
-  DType matrix_dtype(const TensorView& matrix, MatrixUse) const override { return matrix.dtype; }
+  MatrixForm matrix_form(const TensorView& matrix, MatrixUse use) const override;
   void upload_matrix(const TensorView& to, const TensorView& from) override;
   void upload(void* to_device, const void* from_host, std::size_t bytes) override;
   void download(void* to_host, const void* from_device, std::size_t bytes) override;

@@ -33,27 +33,31 @@ void append(const T* values, std::size_t count, std::vector<std::int32_t>& list)
 
 }  // namespace
 
-std::uint64_t append_work(cuda::SplitPlan plan, std::vector<std::int32_t>& list) {
-  if (plan.items.empty()) return 0;
+void append_work(cuda::SplitPlan plan, std::vector<std::int32_t>& list, std::vector<std::int32_t>& on_host) {
+  if (plan.items.empty()) return on_host.push_back(0);  // no row_tile: nothing that follows can be taken for a head
   if (plan.waves.size() == 1) {
     plan.items.resize(std::bit_ceil(plan.items.size()), kNoItem);
     if (!plan.combines.empty()) plan.combines.resize(std::bit_ceil(plan.combines.size()), kNoCombine);
     plan.waves.front().num_items = static_cast<int>(plan.items.size());
     plan.waves.front().num_combines = static_cast<int>(plan.combines.size());
   }
-  const Head head{plan.row_tile, static_cast<std::int32_t>(plan.waves.size()), static_cast<std::int32_t>(plan.items.size()),
-                  static_cast<std::int32_t>(plan.combines.size()), static_cast<std::int32_t>(plan.num_partial_rows)};
+  Head head{plan.row_tile, static_cast<std::int32_t>(plan.waves.size()), static_cast<std::int32_t>(plan.items.size()),
+            static_cast<std::int32_t>(plan.combines.size()), static_cast<std::int32_t>(plan.num_partial_rows)};
   append(&head, 1, list);
   append(plan.waves.data(), plan.waves.size(), list);
-  std::uint64_t key = 1;
-  // num_partial_rows varies from step to step, but no launch depends on it: see PartialMemory.
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    if (i != offsetof(Head, num_partial_rows) / sizeof(std::int32_t))
-      key = key * 0x100000001b3 + static_cast<std::uint32_t>(list[i]);
-  }
+  head.num_partial_rows = 0;  // varies from step to step, but no launch depends on it: see PartialMemory
+  append(&head, 1, on_host);
+  append(plan.waves.data(), plan.waves.size(), on_host);
   append(plan.items.data(), plan.items.size(), list);
   append(plan.combines.data(), plan.combines.size(), list);
-  return key;
+}
+
+std::int64_t most_ints(const cuda::SplitSize& size) {
+  const auto filled_up = [](std::int64_t count) {
+    return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)));
+  };
+  return kInts<Head> + size.num_waves * kInts<cuda::SplitWave> + filled_up(size.num_items) * kInts<cuda::WorkItem> +
+         filled_up(size.num_combines) * kInts<cuda::CombineItem>;
 }
 
 cuda::AttentionPlan attention_plan(const AttentionWork& work, int head_size, const PartialMemory& memory) {

@@ -12,8 +12,11 @@
 namespace quire {
 
 // Adds `plan` to `list`; nothing if it has no items. Items and combines are filled up to powers of two with such that do nothing,
-// so that equal launches are frequent. Returns a number for what a launch takes from the list: of equal numbers, equal launches.
-[[nodiscard]] std::uint64_t append_work(cuda::SplitPlan plan, std::vector<std::int32_t>& list);
+// so that equal launches are frequent. Adds to `on_host` what a launch takes from the list: where it is equal, launches are.
+void append_work(cuda::SplitPlan plan, std::vector<std::int32_t>& list, std::vector<std::int32_t>& on_host);
+
+// Ints of the list of a plan of at most this size.
+std::int64_t most_ints(const cuda::SplitSize& size);
 
 // Memory for partial results, the same in every step, so that a launch does not depend on how much of it a step uses.
 struct PartialMemory {

@@ -1,7 +1,8 @@
 // Communicator: one device's seat in a group of devices that exchange tensors over NCCL (sums, gathers, broadcasts, in stream
 // order). All seats of a group call the same operations in the same order. Two ways to form a group: all devices in this process,
 // or one device per process around an id that rank 0 makes and the application carries to the others. One thread per seat, or one
-// thread for all seats within a CommunicatorGroup. Throws Error(kDevice) naming the call.
+// thread for all seats within a CommunicatorGroup. Throws Error(kInvalidArgument) naming what is wrong with an argument, and
+// Error(kDevice) naming the call that failed.
 #pragma once
 
 #include <array>
@@ -20,7 +21,7 @@ class Communicator {
  public:
   using Id = std::array<std::byte, 128>;
 
-  // Seats 0 to n - 1 for `devices`, all of this process. REQUIRES: at least one device, none twice.
+  // Seats 0 to n - 1 for `devices`, all of this process: at least one, none twice.
   static std::vector<Communicator> create_local(std::span<const int> devices);
   // Names a new group. For rank 0, which tells the others.
   static Id create_id();
@@ -41,6 +42,7 @@ class Communicator {
   void broadcast(const TensorView& x, int root, cuda::Stream stream);
 
  private:
+  void use(const char* op) const;  // makes this seat's device the calling thread's
   Communicator(ncclComm* comm, int rank, int size, int device) : comm_(comm), rank_(rank), size_(size), device_(device) {}
 
   ncclComm* comm_ = nullptr;

@@ -19,6 +19,7 @@ constexpr std::size_t kWorkspaceBytes = std::size_t{64} << 20;  // attention's p
 constexpr std::int64_t kPackedRows = 16;                        // rows of a weight are packed together
 constexpr std::int64_t kMostPackedRows = 8;  // of x: packed weights are read once for so many; beyond, cuBLASLt is given floats
 constexpr std::size_t kAlignment = 256;      // of what is staged
+constexpr std::int64_t kMostPackedBytes = std::int64_t{8} << 20;  // of rows to sample at a time, unless one row alone needs more
 
 static_assert(kWorkspaceBytes >= cuda::Matmul::kWorkspaceBytes);
 
@@ -156,9 +157,10 @@ void CudaBackend::synchronize() {
 // ---- weights: packed as the file has them where a kernel takes that, else in the type of activations
 
 // Deterministic: never packed, for the product of few rows sums in another order than that of many.
-DType CudaBackend::matrix_dtype(const TensorView& matrix, MatrixUse use) const {
+MatrixForm CudaBackend::matrix_form(const TensorView& matrix, MatrixUse use) const {
   const bool packed = !deterministic_ && use == MatrixUse::kProduct && cuda::is_packable(matrix);
-  return packed ? matrix.dtype : activation_dtype_;
+  const DType dtype = packed ? matrix.dtype : activation_dtype_;
+  return {.dtype = dtype, .num_bytes = row_bytes(dtype, matrix.num_elements())};
 }
 
 void CudaBackend::upload_matrix(const TensorView& to, const TensorView& from) {
@@ -188,9 +190,16 @@ void CudaBackend::upload_matrix(const TensorView& to, const TensorView& from) {
   if (is_quantized(to.dtype) && unpacked_.bytes() == 0) unpacked_ = allocate(unpacked_bytes_);
 }
 
+void CudaBackend::prepare(const StepLimits& limits) {
+  synchronize();
+  raw_ = {};
+  reserve_sampling(limits.max_logit_rows, limits.vocab_size);
+  matmul_->expect_rows(limits.max_tokens);
+}
+
 // ---- replay
 
-void CudaBackend::run(std::uint64_t key, const std::function<void()>& ops) {
+void CudaBackend::run(const ReplayKey& key, const std::function<void()>& ops) {
   use_device();
   graphs_.run(key, stream_, ops);
 }
@@ -211,24 +220,38 @@ void CudaBackend::check_attention(const KvLayer& kv, int num_heads) const {
   QUIRE_CHECK_MSG(kv.num_heads > 0 && num_heads % kv.num_heads == 0, "{} heads on {} KV heads", num_heads, kv.num_heads);
 }
 
+cuda::SplitShape CudaBackend::split_shape(const AttentionShape& shape) const {
+  return {.num_heads = shape.num_heads,
+          .num_kv_heads = shape.num_kv_heads,
+          .head_size = shape.head_size,
+          .window = shape.window,
+          .num_sms = num_sms_,
+          .rule = deterministic_ ? cuda::SplitRule::kDeterministic : cuda::SplitRule::kBalanced,
+          .workspace_bytes = static_cast<std::int64_t>(kWorkspaceBytes)};
+}
+
+// Of the two lists either may be that of the whole step.
+std::int64_t CudaBackend::most_list_bytes(const AttentionShape& shape, const StepLimits& limits) const {
+  const cuda::SplitShape split = split_shape(shape);
+  const auto most = [&](int tokens, int row_tile) {
+    return most_ints(cuda::most_work(split, tokens, limits.max_sequences, limits.max_context, row_tile));
+  };
+  const std::int64_t decode = most(limits.max_sequences, deterministic_ ? cuda::kSmallPrefillTile : cuda::kDecodeRows);
+  const std::int64_t prefill = most(limits.max_tokens, cuda::kSmallPrefillTile);
+  return (decode + prefill) * static_cast<std::int64_t>(sizeof(std::int32_t));
+}
+
 // Deterministic: decode rows go through the prefill kernel, for a row's bits may not tell which of the two computed it.
 void CudaBackend::plan_attention(const AttentionShape& shape, AttentionLists& lists) const {
-  const cuda::SplitShape split{.num_heads = shape.num_heads,
-                               .num_kv_heads = shape.num_kv_heads,
-                               .head_size = shape.head_size,
-                               .window = shape.window,
-                               .num_sms = num_sms_,
-                               .rule = deterministic_ ? cuda::SplitRule::kDeterministic : cuda::SplitRule::kBalanced,
-                               .workspace_bytes = static_cast<std::int64_t>(kWorkspaceBytes)};
+  const cuda::SplitShape split = split_shape(shape);
   const auto num_decode = static_cast<std::size_t>(shape.num_decode);
   const auto decode_rows = shape.q_indptr.first(num_decode + 1);
   const auto decode_lens = shape.kv_lens.first(num_decode);
   cuda::SplitPlan decode =
       deterministic_ ? cuda::plan_prefill(split, decode_rows, decode_lens) : cuda::plan_decode(split, decode_rows, decode_lens);
   cuda::SplitPlan prefill = cuda::plan_prefill(split, shape.q_indptr.subspan(num_decode), shape.kv_lens.subspan(num_decode));
-  constexpr std::uint64_t kFactor = 0x9e3779b97f4a7c15;
-  lists.launch_key = append_work(std::move(decode), lists.decode) * kFactor;
-  lists.launch_key ^= append_work(std::move(prefill), lists.prefill);
+  append_work(std::move(decode), lists.decode, lists.on_host);
+  append_work(std::move(prefill), lists.prefill, lists.on_host);
 }
 
 PartialMemory CudaBackend::partial_memory() const { return {workspace_.data(), static_cast<std::int64_t>(kWorkspaceBytes)}; }
@@ -293,23 +316,47 @@ void CudaBackend::copy_blocks(const CopyBlocksArgs& args) { cuda::copy_blocks(ar
 
 // ---- sampling: rows up, tokens down, and the wait for them
 
+void CudaBackend::reserve_sampling(std::int64_t rows, std::int64_t vocabulary) {
+  if (rows <= sampling_.rows && vocabulary <= sampling_.vocabulary) return;
+  const std::int64_t largest = cuda::most_packed_bytes(vocabulary);
+  const auto packed = static_cast<std::size_t>(std::max(largest, std::min(rows * largest, kMostPackedBytes)));
+  Sampling made{.rows = rows,
+                .vocabulary = vocabulary,
+                .packed_bytes = round_up(packed, kAlignment),
+                .results_bytes = round_up(static_cast<std::size_t>(rows) * sizeof(SampleResult), kAlignment)};
+  sampling_ = {};  // first: both may not fit
+  made.memory = allocate(made.packed_bytes + made.results_bytes + cuda::sample_scratch_bytes(rows, vocabulary));
+  sampling_ = std::move(made);
+}
+
+// As many rows at a time as fit: nearly always all.
 void CudaBackend::sample(const SampleArgs& args) {
   use_device();
   const std::int64_t rows = args.logits.dim(0), vocabulary = args.logits.dim(1);
-  cuda::pack_sample_rows(args.rows, rows, vocabulary, packed_rows_);
-  const std::size_t results_bytes = static_cast<std::size_t>(rows) * sizeof(SampleResult);
-  const std::size_t results_at = round_up(packed_rows_.size(), kAlignment);
-  const std::size_t scratch_at = results_at + round_up(results_bytes, kAlignment);
-  const std::size_t bytes = scratch_at + cuda::sample_scratch_bytes(rows, vocabulary);
-  if (sampling_.bytes() < bytes) sampling_ = allocate(bytes + bytes / 2);
-  auto* memory = static_cast<std::byte*>(sampling_.data());
+  reserve_sampling(rows, vocabulary);
+  for (std::int64_t first = 0, count = 0; first < rows; first += count) {
+    auto room = static_cast<std::int64_t>(sampling_.packed_bytes);
+    for (count = 0; first + count < rows; ++count) {
+      room -= cuda::packed_bytes(args.rows[first + count], vocabulary);
+      if (room < 0) break;
+    }
+    QUIRE_CHECK_MSG(count > 0, "sample: row {} has more counts, biases or bits than there are tokens", first);
+    sample_packed({args.logits.rows(first, count), args.rows + first, args.results + first});
+  }
+}
+
+void CudaBackend::sample_packed(const SampleArgs& args) {
+  const std::int64_t rows = args.logits.dim(0);
+  cuda::pack_sample_rows(args.rows, rows, args.logits.dim(1), packed_rows_);
+  auto* memory = static_cast<std::byte*>(sampling_.memory.data());
+  auto* results = reinterpret_cast<SampleResult*>(memory + sampling_.packed_bytes);
   upload(memory, packed_rows_.data(), packed_rows_.size());
   cuda::sample({.logits = args.logits,
                 .rows = memory,
-                .scratch = reinterpret_cast<float*>(memory + scratch_at),
-                .results = reinterpret_cast<SampleResult*>(memory + results_at)},
+                .scratch = reinterpret_cast<float*>(memory + sampling_.packed_bytes + sampling_.results_bytes),
+                .results = results},
                stream_);
-  download(args.results, memory + results_at, results_bytes);
+  download(args.results, results, static_cast<std::size_t>(rows) * sizeof(SampleResult));
 }
 
 }  // namespace quire

@@ -32,17 +32,20 @@ class CudaBackend final : public Backend {
 
   DeviceBuffer allocate(std::size_t bytes) override;
   bool reads_host_memory() const override { return false; }
-  DType matrix_dtype(const TensorView& matrix, MatrixUse use) const override;
+  MatrixForm matrix_form(const TensorView& matrix, MatrixUse use) const override;
   void upload_matrix(const TensorView& to, const TensorView& from) override;
   void upload(void* to_device, const void* from_host, std::size_t bytes) override;
   void download(void* to_host, const void* from_device, std::size_t bytes) override;
   void synchronize() override;
 
+  void prepare(const StepLimits& limits) override;
+
   void check_attention(const KvLayer& kv, int num_heads) const override;
   void plan_attention(const AttentionShape& shape, AttentionLists& lists) const override;
+  std::int64_t most_list_bytes(const AttentionShape& shape, const StepLimits& limits) const override;
 
   bool replays() const override { return true; }
-  void run(std::uint64_t key, const std::function<void()>& ops) override;
+  void run(const ReplayKey& key, const std::function<void()>& ops) override;
 
   void embed(const EmbedArgs& args) override;
   void rms_norm(const RmsNormArgs& args) override;
@@ -72,8 +75,11 @@ class CudaBackend final : public Backend {
   void use_device() const;
   DeviceBuffer allocate_pinned(std::size_t bytes);
   void* stage(const void* from_host, std::size_t bytes);
+  cuda::SplitShape split_shape(const AttentionShape& shape) const;
   PartialMemory partial_memory() const;
   void multiply_unpacked(const TensorView& x, const Projection& projection);
+  void reserve_sampling(std::int64_t rows, std::int64_t vocabulary);
+  void sample_packed(const SampleArgs& args);
 
   int device_;
   DType activation_dtype_;
@@ -85,9 +91,15 @@ class CudaBackend final : public Backend {
   Staging staging_;
   DeviceBuffer workspace_;              // of matrix products, then of attention's partial results
   std::vector<std::byte> packed_rows_;  // of sample()
-  DeviceBuffer sampling_;               // its rows, results and scratch; grows
-  DeviceBuffer raw_;                    // of upload_matrix: rows as the file has them
-  DeviceBuffer unpacked_;               // rows of a packed weight in the type of activations, for products of many rows
+  // Of sample(): the packed rows, then results, then scratch, for so many rows of so many tokens.
+  struct Sampling {
+    DeviceBuffer memory = {};
+    std::int64_t rows = 0, vocabulary = 0;
+    std::size_t packed_bytes = 0, results_bytes = 0;  // rounded up
+  };
+  Sampling sampling_;
+  DeviceBuffer raw_;       // of upload_matrix: rows as the file has them; given back by prepare()
+  DeviceBuffer unpacked_;  // rows of a packed weight in the type of activations, for products of many rows
   std::optional<cuda::Matmul> matmul_;
   StepGraphs graphs_;
 };

@@ -16,7 +16,7 @@ using cuda::SplitRule;
 constexpr AttentionRun kDeterministic{.rule = SplitRule::kDeterministic, .num_sms = 1000};
 
 // Rows [begin, end) of an output of the problem.
-std::vector<float> rows(const std::vector<float>& out, const AttentionProblem& problem, int begin, int end) {
+std::vector<float> rows(const std::vector<float>& out, const AttentionCase& problem, int begin, int end) {
   const int width = problem.num_heads * problem.head_size;
   return {out.begin() + begin * width, out.begin() + end * width};
 }
@@ -26,12 +26,12 @@ INSTANTIATE_TEST_SUITE_P(HeadSizes, AttentionSchedules, ::testing::Values(64, 80
 
 TEST_P(AttentionSchedules, ChangeNoBit) {
   // Decode: each warp's ring is filled three times; prefill: more tiles than stages.
-  const AttentionProblem problem{.sequences = {{1, 1, 1600}, {2, 40, 330}},
-                                 .num_heads = 3,
-                                 .num_kv_heads = 1,
-                                 .head_size = GetParam(),
-                                 .window = 1540,
-                                 .softcap = 20.0f};
+  const AttentionCase problem{.sequences = {{1, 1, 1600}, {2, 40, 330}},
+                              .num_heads = 3,
+                              .num_kv_heads = 1,
+                              .head_size = GetParam(),
+                              .window = 1540,
+                              .softcap = 20.0f};
   for (const AttentionKernel kernel : {AttentionKernel::kPrefill, AttentionKernel::kDecode}) {
     for (const int num_sms : {1, 1000}) {
       DeviceAttention attention(problem);
@@ -55,8 +55,8 @@ TEST_P(AttentionSchedules, ChangeNoBit) {
 // A sequence's rows [begin, end) in one chunk, and then otherwise; all of these are to have the same bits.
 class DeterministicAttention : public ::testing::Test {
  protected:
-  void check(AttentionProblem problem, int begin, int end) const {
-    const DeviceSequence whole{7, end - begin, end};
+  void check(AttentionCase problem, int begin, int end) const {
+    const PagedSequence whole{7, end - begin, end};
     problem.sequences = {whole};
     const std::vector<float> expected = run_attention(problem, kDeterministic);
     const double error = problem.dtype == DType::kBF16 ? 1.0 / 128 : 1.0 / 1024;
@@ -67,7 +67,7 @@ class DeterministicAttention : public ::testing::Test {
   }
 
  private:
-  void check_chunks(AttentionProblem problem, int begin, int end, const std::vector<float>& expected) const {
+  void check_chunks(AttentionCase problem, int begin, int end, const std::vector<float>& expected) const {
     for (const int chunk : {1, 23}) {
       for (int first = begin; first < end; first += chunk) {
         const int last = std::min(end, first + chunk);
@@ -77,12 +77,12 @@ class DeterministicAttention : public ::testing::Test {
       }
     }
   }
-  void check_batches(AttentionProblem problem, const DeviceSequence& whole, const std::vector<float>& expected) const {
+  void check_batches(AttentionCase problem, const PagedSequence& whole, const std::vector<float>& expected) const {
     problem.sequences = {{1, 3, 50}, {2, 1, 2100}, whole, {3, 64, 64}};
     const std::vector<float> out = run_attention(problem, kDeterministic);
     EXPECT_TRUE(same_bits(rows(out, problem, 4, 4 + whole.num_new), expected));
   }
-  void check_launches(AttentionProblem problem, const std::vector<float>& expected) const {
+  void check_launches(AttentionCase problem, const std::vector<float>& expected) const {
     for (const int block_size : {8, 24, 64, 256}) {
       problem.block_size = block_size;
       problem.placement = static_cast<std::uint64_t>(block_size);
@@ -120,7 +120,7 @@ TEST_F(DeterministicAttention, WindowsAcrossASegment) {
 
 // A prompt computed whole, and its end computed on a cached beginning.
 TEST(PeerBugs, B080_B089_APrefixHitChangesNoBit) {
-  AttentionProblem problem{.sequences = {{7, 200, 200}}, .num_heads = 4, .num_kv_heads = 2};
+  AttentionCase problem{.sequences = {{7, 200, 200}}, .num_heads = 4, .num_kv_heads = 2};
   const std::vector<float> cold = run_attention(problem, kDeterministic);
   for (const int hit : {16, 64, 100, 199}) {
     problem.sequences = {{7, 200 - hit, 200}};

@@ -12,7 +12,7 @@ using cuda::SplitRule;
 
 class AttentionTraffic : public ::testing::TestWithParam<int> {
  protected:
-  AttentionProblem problem(std::vector<DeviceSequence> sequences) const {
+  AttentionCase problem(std::vector<PagedSequence> sequences) const {
     return {.sequences = std::move(sequences), .num_heads = 6, .num_kv_heads = 2, .head_size = GetParam(), .window = 1590};
   }
   simt::Statistics run(DeviceAttention& attention, const AttentionRun& run) const {
@@ -40,13 +40,13 @@ void expect_clean(const simt::Statistics& seen, const cuda::SplitPlan& plan, int
 }
 
 // How often each byte of a live position is to be read, the others never.
-std::vector<std::uint8_t> live_bytes(const DeviceAttention& attention, const AttentionProblem& problem, std::size_t size) {
+std::vector<std::uint8_t> live_bytes(const DeviceAttention& attention, const AttentionCase& problem, std::size_t size) {
   std::vector<std::uint8_t> live(size, 0);
   for (std::size_t s = 0; s < problem.sequences.size(); ++s) {
     for (int position = 0; position < problem.sequences[s].kv_len; ++position) {
-      if (!attention.is_seen(problem.sequences[s], position)) continue;
+      if (!attention.layout().is_seen(problem.sequences[s], position)) continue;
       for (int h = 0; h < problem.num_kv_heads; ++h) {
-        const std::size_t first = attention.element_of(s, position, h) * 2;
+        const std::size_t first = attention.layout().element_of(s, position, h) * 2;
         std::fill_n(live.begin() + static_cast<std::ptrdiff_t>(first), problem.head_size * 2, std::uint8_t{1});
       }
     }
@@ -55,7 +55,7 @@ std::vector<std::uint8_t> live_bytes(const DeviceAttention& attention, const Att
 }
 
 TEST_P(AttentionTraffic, DecodeReadsEachLiveByteOnce) {
-  const AttentionProblem decode = problem({{1, 1, 1600}, {2, 1, 77}, {3, 1, 1}});
+  const AttentionCase decode = problem({{1, 1, 1600}, {2, 1, 77}, {3, 1, 1}});
   for (const int num_sms : {1, 1000}) {
     DeviceAttention attention(decode);
     const std::size_t bytes = attention.keys().size() * 2;
@@ -68,7 +68,7 @@ TEST_P(AttentionTraffic, DecodeReadsEachLiveByteOnce) {
 }
 
 TEST_P(AttentionTraffic, PrefillReadsEachLiveByteOncePerTileOfRows) {
-  const AttentionProblem prefill = problem({{1, 20, 1600}, {2, 7, 70}});  // 60 and 21 packed rows: a tile each
+  const AttentionCase prefill = problem({{1, 20, 1600}, {2, 7, 70}});  // 60 and 21 packed rows: a tile each
   for (const SplitRule rule : {SplitRule::kBalanced, SplitRule::kDeterministic}) {
     DeviceAttention attention(prefill);
     const std::size_t bytes = attention.keys().size() * 2;

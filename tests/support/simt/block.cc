@@ -8,10 +8,10 @@
 #include <mutex>
 #include <utility>
 
-#include "kernels/cuda/check.h"
 #include "simt/access_fault.h"
 #include "simt/builtin_variables.h"
 #include "simt/device_memory.h"
+#include "simt/first_block.h"
 #include "simt/instructions.h"
 
 namespace simt {
@@ -122,7 +122,7 @@ void Block::prepare(const Grid& grid, uint3 block_index) {
   const std::uint64_t place = (std::uint64_t{block_index.z} << 48) ^ (std::uint64_t{block_index.y} << 32) ^ block_index.x;
   random_state_ = (options().seed + 1) * 0x9E3779B97F4A7C15u ^ (place + 1) * 0xD1B54A32D192ED03u;
   if (random_state_ == 0) random_state_ = 1;
-  shared_.prepare(grid.dynamic_bytes);
+  shared_.prepare(grid.dynamic_bytes, grid.most_shared_bytes);
   stray_access_.clear();
   detects_races_ = has_hooks() && options().detect_races;
   if (detects_races_) races_.prepare();
@@ -285,14 +285,6 @@ void* shared_array(const void* key, std::size_t bytes, const char* name) {
 
 namespace {
 
-bool valid_shape(const Grid& grid) {
-  const dim3 b = grid.blocks;
-  const dim3 t = grid.threads;
-  if (b.x > 0x7fffffffu || b.y > 65535 || b.z > 65535) return false;
-  if (t.x == 0 || t.y == 0 || t.z == 0 || t.x > 1024 || t.y > 1024 || t.z > 64) return false;
-  return t.x * t.y * t.z <= static_cast<unsigned>(kMaxWarps * kWarpLanes);
-}
-
 Block& the_block() {
   static Block block;
   return block;
@@ -310,16 +302,12 @@ AccessFault::Escape escape_of_running_lane() {
 void run_grid(const Grid& grid) {
   if (running_block != nullptr) throw Error("simt: a kernel launches a kernel");
   const std::lock_guard lock(launch_mutex);
-  if (grid.dynamic_bytes > SharedMemory::kMaxBytes)
-    quire::cuda::fail_call("cudaFuncSetAttribute", "invalid argument", "cudaErrorInvalidValue");
-  if (!valid_shape(grid))
-    quire::cuda::fail_call("kernel launch", "invalid configuration argument", "cudaErrorInvalidConfiguration");
   Block& block = the_block();
   ++block.statistics().num_launches;
   const AccessFault accesses(&escape_of_running_lane);
   for (unsigned z = 0; z < grid.blocks.z; ++z) {
     for (unsigned y = 0; y < grid.blocks.y; ++y) {
-      for (unsigned x = 0; x < grid.blocks.x; ++x) block.run(grid, {x, y, z});
+      for (unsigned x = FirstBlock::value(); x < grid.blocks.x; ++x) block.run(grid, {x, y, z});
     }
   }
   check_device_margins();

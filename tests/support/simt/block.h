@@ -32,11 +32,12 @@ struct Grid {
   dim3 blocks;
   dim3 threads;  // of one block
   std::size_t dynamic_bytes = 0;
+  std::size_t most_shared_bytes = 0;              // of a block, dynamic and static ones
   void (*run_thread)(void* arguments) = nullptr;  // calls the kernel
   void* arguments = nullptr;
 };
 
-// Runs all blocks, one after another. Throws Error(kDevice) for a shape that CUDA refuses, simt::Error for a kernel's fault.
+// Runs all blocks, one after another. Throws simt::Error for a kernel's fault. REQUIRES: a shape that CUDA takes.
 void run_grid(const Grid& grid);
 
 struct Lane {

@@ -1,3 +1,5 @@
+#include "simt/cublas_lt.h"
+
 #include <cstring>
 
 #include "simt/cuda/cublasLt.h"
@@ -16,14 +18,21 @@ struct cublasLtMatrixLayoutOpaque_t {
   std::uint64_t rows, columns;
   std::int64_t leading;
 };
-struct cublasLtMatmulPreferenceOpaque_t {};
+struct cublasLtMatmulPreferenceOpaque_t {
+  std::uint64_t workspace_bytes = 0;
+};
 
 namespace {
 
 using Layout = cublasLtMatrixLayoutOpaque_t;
 using Desc = cublasLtMatmulDescOpaque_t;
 
-constexpr std::uint64_t kAlgorithm = 0x51;  // marks an algorithm that this library gave out
+constexpr std::uint64_t kAlgorithm = 0x51;  // marks an algorithm that this library gave out; what follows is its place
+
+std::vector<simt::MatmulAlgorithm>& algorithms() {
+  static std::vector<simt::MatmulAlgorithm> all(1);
+  return all;
+}
 
 std::size_t element_bytes(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
 
@@ -55,13 +64,34 @@ bool fits(const Desc& desc, const Layout& a, const Layout& b, const Layout& c, c
          dense(a) && dense(b) && dense(c) && dense(d) && m > 0 && k > 0 && d.columns > 0;
 }
 
-void multiply(const Desc& desc, const void* a, const Layout& la, const void* b, const Layout& lb, void* d, const Layout& ld) {
+// The algorithm, if it takes this product.
+const simt::MatmulAlgorithm* find_algorithm(const cublasLtMatmulAlgo_t& algo, const Desc& desc, const Layout& a, const Layout& b,
+                                            const Layout& c, const Layout& d) {
+  if (algo.data[0] != kAlgorithm || algo.data[1] >= algorithms().size() || !fits(desc, a, b, c, d)) return nullptr;
+  const simt::MatmulAlgorithm& found = algorithms()[algo.data[1]];
+  return d.columns >= found.least_columns && d.columns <= found.most_columns ? &found : nullptr;
+}
+
+struct Product {
+  Desc desc;
+  const void* a;
+  Layout la;
+  const void* b;
+  Layout lb;
+  void* d;
+  Layout ld;
+  bool descending;
+};
+
+void multiply(const Product& p) {
+  const auto& [desc, a, la, b, lb, d, ld, descending] = p;
   const bool transposed = desc.transpose_a == CUBLAS_OP_T;
   const auto lead_a = static_cast<std::size_t>(la.leading), lead_b = static_cast<std::size_t>(lb.leading);
   for (std::size_t n = 0; n < ld.columns; ++n) {
     for (std::size_t m = 0; m < ld.rows; ++m) {
       float sum = 0.0f;
-      for (std::size_t k = 0; k < lb.rows; ++k) {
+      for (std::size_t i = 0; i < lb.rows; ++i) {
+        const std::size_t k = descending ? lb.rows - 1 - i : i;
         sum += read(a, la.type, transposed ? m * lead_a + k : k * lead_a + m) * read(b, lb.type, n * lead_b + k);
       }
       if (desc.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += read(desc.bias, ld.type, m);
@@ -77,30 +107,58 @@ cublasStatus_t set(T& member, const void* value, std::size_t bytes) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
+template <typename T, typename... Args>
+cublasStatus_t create(T** object, Args... args) {
+  *object = new T{args...};
+  ++simt::runtime_objects().library;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 template <typename T>
 cublasStatus_t destroy(T* object) {
   delete object;
+  --simt::runtime_objects().library;
   return CUBLAS_STATUS_SUCCESS;
 }
 
 }  // namespace
 
+namespace simt {
+
+void set_matmul_algorithms(std::vector<MatmulAlgorithm> chosen) {
+  if (chosen.empty()) chosen.emplace_back();
+  algorithms() = std::move(chosen);
+}
+
+}  // namespace simt
+
 const char* cublasLtGetStatusName(cublasStatus_t status) {
-  if (status == CUBLAS_STATUS_SUCCESS) return "CUBLAS_STATUS_SUCCESS";
-  return status == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE" : "CUBLAS_STATUS_NOT_SUPPORTED";
+  switch (status) {
+    case CUBLAS_STATUS_SUCCESS:
+      return "CUBLAS_STATUS_SUCCESS";
+    case CUBLAS_STATUS_ALLOC_FAILED:
+      return "CUBLAS_STATUS_ALLOC_FAILED";
+    case CUBLAS_STATUS_INVALID_VALUE:
+      return "CUBLAS_STATUS_INVALID_VALUE";
+    case CUBLAS_STATUS_EXECUTION_FAILED:
+      return "CUBLAS_STATUS_EXECUTION_FAILED";
+    case CUBLAS_STATUS_NOT_SUPPORTED:
+      return "CUBLAS_STATUS_NOT_SUPPORTED";
+  }
+  return "CUBLAS_STATUS_UNKNOWN";
 }
 const char* cublasLtGetStatusString(cublasStatus_t status) { return cublasLtGetStatusName(status); }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
-  *handle = new cublasLtContext;
-  return CUBLAS_STATUS_SUCCESS;
+  if (simt::device_is_broken()) return CUBLAS_STATUS_EXECUTION_FAILED;
+  if (simt::allocation_fails()) return CUBLAS_STATUS_ALLOC_FAILED;
+  return create(handle);
 }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return destroy(handle); }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t, cudaDataType_t scale) {
   if (scale != CUDA_R_32F) return CUBLAS_STATUS_NOT_SUPPORTED;
-  *desc = new Desc;
-  return CUBLAS_STATUS_SUCCESS;
+  return create(desc);
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) { return destroy(desc); }
 
@@ -119,57 +177,70 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, std::uint64_t rows,
                                           std::uint64_t columns, std::int64_t leading) {
-  *layout = new Layout{type, rows, columns, leading};
-  return CUBLAS_STATUS_SUCCESS;
+  return create(layout, type, rows, columns, leading);
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) { return destroy(layout); }
 
-cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) {
-  *preference = new cublasLtMatmulPreferenceOpaque_t;
-  return CUBLAS_STATUS_SUCCESS;
-}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) { return create(preference); }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) { return destroy(preference); }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t attribute,
-                                                    const void*, std::size_t bytes) {
-  const std::size_t expected = attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES ? 8 : 4;
-  return bytes == expected ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
+                                                    std::size_t bytes) {
+  if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return set(preference->workspace_bytes, value, bytes);
+  return bytes == 4 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
                                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t, int wanted, cublasLtMatmulHeuristicResult_t* results,
-                                              int* found) {
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t* results, int* found) {
   *found = 0;
   if (handle == nullptr || wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
-  if (!fits(*desc, *a, *b, *c, *d)) return CUBLAS_STATUS_NOT_SUPPORTED;
-  results[0] = {};
-  results[0].algo.data[0] = kAlgorithm;
-  *found = 1;
-  return CUBLAS_STATUS_SUCCESS;
+  for (std::uint64_t place = 0; place < algorithms().size() && *found < wanted; ++place) {
+    const cublasLtMatmulAlgo_t algo{{kAlgorithm, place}};
+    const simt::MatmulAlgorithm* algorithm = find_algorithm(algo, *desc, *a, *b, *c, *d);
+    if (algorithm == nullptr || algorithm->workspace_bytes > preference->workspace_bytes) continue;
+    results[(*found)++] = {algo, algorithm->workspace_bytes, CUBLAS_STATUS_SUCCESS, 1.0f};
+  }
+  return *found > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
                                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                        const cublasLtMatmulAlgo_t* algo, cublasLtMatmulHeuristicResult_t* result) {
   *result = {};
-  const bool known = algo->data[0] == kAlgorithm;
-  return known && fits(*desc, *a, *b, *c, *d) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+  const simt::MatmulAlgorithm* algorithm = find_algorithm(*algo, *desc, *a, *b, *c, *d);
+  if (algorithm == nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
+  *result = {*algo, algorithm->workspace_bytes, CUBLAS_STATUS_SUCCESS, 1.0f};
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algo, cublasLtMatmulAlgoConfigAttributes_t,
+                                                    void* value, std::size_t bytes, std::size_t* written) {
+  const int id = static_cast<int>(algo->data[1]);
+  if (bytes != sizeof(id)) return CUBLAS_STATUS_INVALID_VALUE;
+  std::memcpy(value, &id, sizeof(id));
+  *written = sizeof(id);
+  return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
                               const void*, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t* algo, void*, std::size_t, cudaStream_t stream) {
-  cublasLtMatmulHeuristicResult_t ignored;
-  if (cublasLtMatmulAlgoCheck(handle, desc, a_layout, b_layout, c_layout, d_layout, algo, &ignored) != CUBLAS_STATUS_SUCCESS)
+                              const cublasLtMatmulAlgo_t* algo, void* workspace, std::size_t workspace_bytes,
+                              cudaStream_t stream) {
+  cublasLtMatmulHeuristicResult_t checked;
+  if (cublasLtMatmulAlgoCheck(handle, desc, a_layout, b_layout, c_layout, d_layout, algo, &checked) != CUBLAS_STATUS_SUCCESS)
     return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (checked.workspaceSize > workspace_bytes || !simt::in_device_memory(workspace, workspace_bytes))
+    return CUBLAS_STATUS_INVALID_VALUE;
   if (*static_cast<const float*>(alpha) != 1.0f || *static_cast<const float*>(beta) != 0.0f) return CUBLAS_STATUS_NOT_SUPPORTED;
   const auto on_device = [](const void* data, const Layout& layout) { return simt::in_device_memory(data, bytes_of(layout)); };
   if (!on_device(a, *a_layout) || !on_device(b, *b_layout) || !on_device(d, *d_layout)) return CUBLAS_STATUS_INVALID_VALUE;
   if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS &&
       !simt::in_device_memory(desc->bias, d_layout->rows * element_bytes(d_layout->type)))
     return CUBLAS_STATUS_INVALID_VALUE;
-  simt::enqueue(stream,
-                [desc = *desc, a, la = *a_layout, b, lb = *b_layout, d, ld = *d_layout] { multiply(desc, a, la, b, lb, d, ld); });
-  return CUBLAS_STATUS_SUCCESS;
+  const Product product{*desc, a, *a_layout, b, *b_layout, d, *d_layout, algorithms()[algo->data[1]].descending};
+  const cudaError_t error = simt::enqueue(stream, [product] { multiply(product); });
+  return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

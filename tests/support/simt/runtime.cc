@@ -1,18 +1,19 @@
 #include "simt/runtime.h"
 
 #include <chrono>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
+#include <ostream>
 #include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "simt/cuda/cuda_runtime.h"
 #include "simt/device_memory.h"
+#include "simt/devices.h"
+#include "simt/shared_memory.h"
 
 using Work = std::function<void()>;
 
@@ -34,17 +35,36 @@ namespace {
 
 struct Runtime {
   simt::RuntimeCounts counts;
+  simt::RuntimeObjects objects;
   std::int64_t work_left = -1;
+  std::int64_t calls_left = -1;
   std::int64_t allocations_left = -1;
   std::size_t free_bytes = std::size_t{1} << 30;
+  int num_devices = 1;
   bool broken = false;  // sticky
   std::unordered_map<void*, std::unique_ptr<simt::DeviceMemory>> memory;
+  std::unique_ptr<simt::DeviceMemory> spare;  // the last large buffer that was freed: new pages cost more than a small test
   std::set<CUstream_st*> streams;
+  std::unordered_map<const void*, std::size_t> dynamic_limits;  // of kernels that asked
 };
 
 Runtime& runtime() {
   static Runtime instance;
   return instance;
+}
+
+// Every call that a broken device refuses begins with this.
+cudaError_t answer() {
+  Runtime& r = runtime();
+  ++r.counts.calls;
+  if (r.calls_left == 0) r.broken = true;
+  if (r.calls_left > 0) --r.calls_left;
+  return r.broken ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+cudaError_t answer(CUstream_st* stream) {
+  if (const cudaError_t error = answer(); error != cudaSuccess) return error;
+  return stream == nullptr || runtime().streams.contains(stream) ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 
 cudaError_t run(Work& work) {
@@ -64,51 +84,102 @@ cudaError_t drain(CUstream_st& stream) {
   return cudaSuccess;
 }
 
-bool allocation_fails() {
-  Runtime& r = runtime();
-  ++r.counts.allocations;
-  return r.allocations_left >= 0 && r.allocations_left-- == 0;
+bool is_capturing() {
+  for (const CUstream_st* stream : runtime().streams) {
+    if (stream->capturing) return true;
+  }
+  return false;
+}
+
+bool is_within(dim3 size, dim3 most) {
+  const auto fits = [](unsigned n, unsigned limit) { return n >= 1 && n <= limit; };
+  return fits(size.x, most.x) && fits(size.y, most.y) && fits(size.z, most.z);
 }
 
 }  // namespace
 
 namespace simt {
 
-void enqueue(CUstream_st* stream, Work work) {
+cudaError_t enqueue(CUstream_st* stream, Work work) {
+  if (const cudaError_t error = answer(stream); error != cudaSuccess) return error;
   Runtime& r = runtime();
-  const auto counted = [&r, work = std::move(work)] {
+  Work counted = [&r, work = std::move(work)] {
     ++r.counts.launches;
     work();
   };
-  if (stream != nullptr) {
-    stream->queue.emplace_back(counted);
-  } else {
-    counted();
-  }
+  if (stream == nullptr) return run(counted);
+  stream->queue.push_back(std::move(counted));
+  return cudaSuccess;
+}
+
+cudaError_t check_launch(const cudaLaunchConfig_t& config, const void* kernel) {
+  constexpr unsigned kMostThreads = 1024;
+  if (!is_within(config.gridDim, dim3(0x7fffffff, 65535, 65535))) return cudaErrorInvalidConfiguration;
+  if (!is_within(config.blockDim, dim3(kMostThreads, kMostThreads, 64))) return cudaErrorInvalidConfiguration;
+  if (config.blockDim.x * config.blockDim.y * config.blockDim.z > kMostThreads) return cudaErrorInvalidConfiguration;
+  const auto asked = runtime().dynamic_limits.find(kernel);
+  const std::size_t most = asked != runtime().dynamic_limits.end() ? asked->second : SharedMemory::kWithoutAsking;
+  return config.dynamicSmemBytes <= most ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+std::size_t shared_memory_limit(const void* kernel) {
+  return runtime().dynamic_limits.contains(kernel) ? SharedMemory::kMaxBytes : SharedMemory::kWithoutAsking;
+}
+
+cudaError_t set_dynamic_memory_limit(const void* kernel, int bytes) {
+  if (bytes < 0 || static_cast<std::size_t>(bytes) > SharedMemory::kMaxBytes) return cudaErrorInvalidValue;
+  runtime().dynamic_limits[kernel] = static_cast<std::size_t>(bytes);
+  return answer();
 }
 
 RuntimeCounts& runtime_counts() { return runtime().counts; }
+RuntimeObjects& runtime_objects() { return runtime().objects; }
 
-void break_device_after(std::int64_t calls) {
-  runtime().work_left = calls;
+std::ostream& operator<<(std::ostream& out, const RuntimeObjects& objects) {
+  return out << objects.device_buffers << " device buffers, " << objects.pinned_buffers << " pinned buffers, " << objects.streams
+             << " streams, " << objects.graphs << " graphs, " << objects.library << " objects of cuBLASLt";
+}
+
+void break_device_after(std::int64_t count) {
+  runtime().work_left = count;
+  runtime().calls_left = -1;
   runtime().broken = false;
 }
 
+void break_device_at_call(std::int64_t count) {
+  break_device_after(-1);
+  runtime().calls_left = count;
+}
+
+bool device_is_broken() { return answer() != cudaSuccess; }
+
 void fail_allocation_after(std::int64_t count) { runtime().allocations_left = count; }
 
+bool allocation_fails() {
+  Runtime& r = runtime();
+  if (r.allocations_left < 0 || r.allocations_left-- > 0) return false;
+  ++r.counts.failed_allocations;
+  return true;
+}
+
+void set_num_devices(int count) { runtime().num_devices = count; }
 void set_free_bytes(std::size_t bytes) { runtime().free_bytes = bytes; }
 
 }  // namespace simt
 
+// ---- device
+
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = runtime().num_devices;
   return cudaSuccess;
 }
 
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaSetDevice(int device) {
+  return device >= 0 && device < runtime().num_devices ? cudaSuccess : cudaErrorInvalidDevice;
+}
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (device != 0) return cudaErrorInvalidDevice;
+  if (cudaSetDevice(device) != cudaSuccess) return cudaErrorInvalidDevice;
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
       *value = 4;  // few, so that small tests fill the device and work is split
@@ -126,7 +197,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *free = runtime().free_bytes;
   *total = std::size_t{1} << 34;
-  return cudaSuccess;
+  return answer();
 }
 
 const char* cudaGetErrorName(cudaError_t error) {
@@ -137,10 +208,14 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidValue";
     case cudaErrorMemoryAllocation:
       return "cudaErrorMemoryAllocation";
+    case cudaErrorInvalidConfiguration:
+      return "cudaErrorInvalidConfiguration";
     case cudaErrorNoDevice:
       return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice:
       return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidResourceHandle:
+      return "cudaErrorInvalidResourceHandle";
     case cudaErrorIllegalAddress:
       return "cudaErrorIllegalAddress";
     case cudaErrorStreamCaptureUnsupported:
@@ -153,44 +228,70 @@ const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(erro
 
 cudaError_t cudaGetLastError() { return runtime().broken ? cudaErrorIllegalAddress : cudaSuccess; }
 
+// ---- memory
+
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
-  for (const CUstream_st* stream : runtime().streams) {
-    if (stream->capturing) return cudaErrorStreamCaptureUnsupported;
+  if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
+  if (const cudaError_t error = answer(); error != cudaSuccess) return error;
+  Runtime& r = runtime();
+  ++r.counts.allocations;
+  if (simt::allocation_fails()) return cudaErrorMemoryAllocation;
+  std::unique_ptr<simt::DeviceMemory> memory;
+  if (r.spare != nullptr && r.spare->bytes() == bytes) {
+    memory = std::move(r.spare);
+    std::memset(memory->data(), 0xFF, bytes);
+  } else {
+    memory = std::make_unique<simt::DeviceMemory>(bytes);
   }
-  if (allocation_fails()) return cudaErrorMemoryAllocation;
-  auto memory = std::make_unique<simt::DeviceMemory>(bytes);
   *pointer = memory->data();
-  runtime().memory.emplace(*pointer, std::move(memory));
+  r.memory.emplace(*pointer, std::move(memory));
+  ++r.objects.device_buffers;
   return cudaSuccess;
 }
 
+// Of a broken device too: what it gave is gone with the context, and so it is here.
 cudaError_t cudaFree(void* pointer) {
   // As on a device, where it waits for what is under way.
   for (CUstream_st* stream : runtime().streams) {
     if (stream->capturing) return cudaErrorStreamCaptureUnsupported;
     (void)drain(*stream);
   }
-  return pointer == nullptr || runtime().memory.erase(pointer) == 1 ? cudaSuccess : cudaErrorInvalidValue;
+  if (pointer == nullptr) return cudaSuccess;
+  const auto found = runtime().memory.find(pointer);
+  if (found == runtime().memory.end()) return cudaErrorInvalidValue;
+  constexpr std::size_t kLarge = std::size_t{32} << 20;
+  if (found->second->bytes() >= kLarge) runtime().spare = std::move(found->second);
+  runtime().memory.erase(found);
+  --runtime().objects.device_buffers;
+  return cudaSuccess;
 }
 
 cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
-  if (allocation_fails()) return cudaErrorMemoryAllocation;
-  *pointer = std::malloc(bytes);
-  return *pointer == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+  if (const cudaError_t error = answer(); error != cudaSuccess) return error;
+  ++runtime().counts.allocations;
+  *pointer = simt::allocation_fails() ? nullptr : std::malloc(bytes);
+  if (*pointer == nullptr) return cudaErrorMemoryAllocation;
+  ++runtime().objects.pinned_buffers;
+  return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
+  if (pointer != nullptr) --runtime().objects.pinned_buffers;
   std::free(pointer);
   return cudaSuccess;
 }
 
 // A kind that lies about either side is refused: on a device it would be a fault.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (const cudaError_t error = answer(stream); error != cudaSuccess) return error;
   if (bytes == 0) return cudaSuccess;
   const bool to_device = simt::in_device_memory(to, bytes);
   const bool from_device = simt::in_device_memory(from, bytes);
-  if (to_device != (kind != cudaMemcpyDeviceToHost) || from_device != (kind != cudaMemcpyHostToDevice))
+  if (kind == cudaMemcpyDefault) {
+    kind = !to_device ? cudaMemcpyDeviceToHost : from_device ? cudaMemcpyDeviceToDevice : cudaMemcpyHostToDevice;
+  } else if (to_device != (kind != cudaMemcpyDeviceToHost) || from_device != (kind != cudaMemcpyHostToDevice)) {
     return cudaErrorInvalidValue;
+  }
   Runtime& r = runtime();
   if (kind == cudaMemcpyHostToDevice) ++r.counts.uploads;
   if (kind == cudaMemcpyDeviceToHost) ++r.counts.downloads;
@@ -200,22 +301,32 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   return cudaSuccess;
 }
 
+// ---- streams and events
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  if (const cudaError_t error = answer(); error != cudaSuccess) return error;
   *stream = new CUstream_st;
   runtime().streams.insert(*stream);
+  ++runtime().objects.streams;
   return cudaSuccess;
 }
 
+// What is queued still runs, as on a device.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  if (!runtime().streams.contains(stream)) return cudaErrorInvalidResourceHandle;
+  (void)drain(*stream);
   runtime().streams.erase(stream);
   delete stream;
+  --runtime().objects.streams;
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (const cudaError_t error = answer(stream); error != cudaSuccess) return error;
+  if (stream == nullptr) return cudaSuccess;  // its work has run
   if (stream->capturing) return cudaErrorStreamCaptureUnsupported;
   ++runtime().counts.waits;
-  return runtime().broken ? cudaErrorIllegalAddress : drain(*stream);
+  return drain(*stream);
 }
 
 cudaError_t cudaDeviceSynchronize() { return cudaGetLastError(); }
@@ -241,26 +352,37 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
   return cudaSuccess;
 }
 
+// ---- graphs
+
 // What was queued before the capture is no part of the graph: it runs first.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (const cudaError_t error = answer(stream); error != cudaSuccess) return error;
   const cudaError_t error = drain(*stream);
   stream->capturing = error == cudaSuccess;
   return error;
 }
 
+// Ends the capture even of a broken device, which gives no graph.
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  if (!stream->capturing) return cudaErrorInvalidValue;
-  stream->capturing = false;
-  *graph = new CUgraph_st{std::exchange(stream->queue, {})};
+  if (!runtime().streams.contains(stream)) return cudaErrorInvalidResourceHandle;
+  if (!std::exchange(stream->capturing, false)) return cudaErrorInvalidValue;
+  std::vector<Work> nodes = std::exchange(stream->queue, {});
+  if (const cudaError_t error = answer(); error != cudaSuccess) return error;
+  *graph = new CUgraph_st{std::move(nodes)};
+  ++runtime().objects.graphs;
   return cudaSuccess;
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  if (const cudaError_t error = answer(); error != cudaSuccess) return error;
+  if (simt::allocation_fails()) return cudaErrorMemoryAllocation;
   *exec = new CUgraphExec_st{graph->nodes};
+  ++runtime().objects.graphs;
   return cudaSuccess;
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  if (const cudaError_t error = answer(stream); error != cudaSuccess) return error;
   ++runtime().counts.graph_launches;
   stream->queue.insert(stream->queue.end(), exec->nodes.begin(), exec->nodes.end());
   return cudaSuccess;
@@ -268,10 +390,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;
+  --runtime().objects.graphs;
   return cudaSuccess;
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   delete exec;
+  --runtime().objects.graphs;
   return cudaSuccess;
 }

@@ -33,7 +33,7 @@ SharedMemory::~SharedMemory() {
   std::free(bytes_);
 }
 
-void SharedMemory::prepare(std::size_t dynamic_bytes) {
+void SharedMemory::prepare(std::size_t dynamic_bytes, std::size_t most_bytes) {
 #if defined(SIMT_ASAN)
   ASAN_UNPOISON_MEMORY_REGION(bytes_, kCapacity);
 #endif
@@ -43,6 +43,7 @@ void SharedMemory::prepare(std::size_t dynamic_bytes) {
 #endif
   ranges_.clear();
   static_bytes_ = 0;
+  most_bytes_ = most_bytes;
   add(nullptr, "dynamic shared memory", 0, dynamic_bytes);
 }
 
@@ -52,7 +53,7 @@ void* SharedMemory::array(const void* key, std::size_t bytes, const char* name) 
   }
   const std::size_t begin = (ranges_.back().end + kBankRow - 1) / kBankRow * kBankRow + kBankRow;
   static_bytes_ += (bytes + 15) / 16 * 16;
-  if (static_bytes_ > kMaxStaticBytes || static_bytes_ + ranges_.front().end > kMaxBytes || begin + bytes > kCapacity)
+  if (static_bytes_ > kWithoutAsking || static_bytes_ + ranges_.front().end > most_bytes_ || begin + bytes > kCapacity)
     return nullptr;
   return add(key, name, begin, bytes);
 }

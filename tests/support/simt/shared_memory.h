@@ -12,8 +12,8 @@ namespace simt {
 class SharedMemory {
  public:
   static constexpr std::size_t kCapacity = 256 * 1024;
-  static constexpr std::size_t kMaxBytes = 227 * 1024;       // of a block on sm_90
-  static constexpr std::size_t kMaxStaticBytes = 48 * 1024;  // ptxas accepts no more
+  static constexpr std::size_t kMaxBytes = 163 * 1024;      // of a block of sm_80 that asks for it; sm_90 has 227
+  static constexpr std::size_t kWithoutAsking = 48 * 1024;  // of any block; of static arrays ptxas accepts no more
 
   SharedMemory();
   ~SharedMemory();
@@ -21,7 +21,7 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   // Forgets the block before.
-  void prepare(std::size_t dynamic_bytes);
+  void prepare(std::size_t dynamic_bytes, std::size_t most_bytes);
   unsigned char* dynamic() const { return bytes_; }
   // The array of `key`, made at its first use in the block. Null when it does not fit.
   void* array(const void* key, std::size_t bytes, const char* name);
@@ -48,6 +48,7 @@ class SharedMemory {
   unsigned char* bytes_;
   std::vector<Range> ranges_;  // by address
   std::size_t static_bytes_ = 0;
+  std::size_t most_bytes_ = 0;  // static and dynamic ones
 };
 
 }  // namespace simt

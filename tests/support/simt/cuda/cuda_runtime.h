@@ -2,34 +2,53 @@
 // in tests. Names and meanings as in the CUDA Runtime API; a call that this file lacks does not compile. One device.
 //
 // Work on a stream is queued and runs as late as CUDA allows, in order, when somebody waits: host memory that is reused too
-// early, or read before the wait, shows. A captured graph holds its launches with their arguments, as CUDA's does. See
-// simt/runtime.h for the tests' own controls. Lower-case names without a leading word of ours: they are CUDA's.
+// early, or read before the wait, shows. A captured graph holds its launches with their arguments, as CUDA's does. What a device
+// of compute capability 8.0 refuses is refused (CUDA C++ Programming Guide, "Compute Capabilities"): launches beyond its limits,
+// handles that were destroyed. simt/runtime.h has the tests' own controls. Lower-case names are CUDA's.
 #pragma once
 
 #include <cstddef>
+
+#include "simt/vector_types.h"
 
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorIllegalAddress = 700,
   cudaErrorStreamCaptureUnsupported = 900,
 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+  cudaMemcpyDefault = 4,
+};
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 constexpr unsigned cudaStreamNonBlocking = 1;
 
 using cudaStream_t = struct CUstream_st*;
 using cudaEvent_t = struct CUevent_st*;
 using cudaGraph_t = struct CUgraph_st*;
 using cudaGraphExec_t = struct CUgraphExec_st*;
+
+// Its launch and cudaFuncSetAttribute, both templates, are in simt/launch.h.
+struct cudaLaunchConfig_t {
+  dim3 gridDim;
+  dim3 blockDim;
+  std::size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+};
 
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);

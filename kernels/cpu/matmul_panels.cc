@@ -1,0 +1,163 @@
+// Panels of quantised weights times 8-bit activations: the fast form of matmul_quantized.cc, with its bits. A panel's sixteen
+// rows are the lanes of a vector (AVX-512) or of two; where rows of activations are few, panels go from memory through registers,
+// else they are unpacked once into the L1 cache and used for all rows.
+#include "kernels/cpu/matmul_tile.h"
+#include "kernels/cpu/panel.h"
+#if QUIRE_ISA_AVX2
+#include "kernels/cpu/panel_dots.h"
+#else
+#include "kernels/cpu/quantized_dot.h"
+#endif
+
+namespace quire::cpu::QUIRE_ISA {
+namespace {
+
+#if QUIRE_ISA_AVX2
+
+constexpr int kBlocksAtOnce = 24;     // unpacked for reuse: 15 to 18 KB, half of an L1 cache
+constexpr int kPrefetchBytes = 4096;  // ahead of a stream of panels
+constexpr int kCacheLine = 64;
+
+using Sums = Floats[kRowsAtOnce];
+
+template <DType kType, int kRows>
+[[gnu::always_inline]] inline void accumulate(const WeightVectors<kType>* w, const ActivationBlock* const* x, Sums* sum) {
+  Dots dots[kVectorsPerPanel];
+  integer_dots<kType, kRows>(w, x, dots);
+  for (int v = 0; v < kVectorsPerPanel; ++v) {
+    for (int r = 0; r < kRows; ++r) {
+      sum[v][r] = fma(multiply(w[v].d, set_floats(x[r]->d)), to_floats(dots[v][r]), sum[v][r]);
+      if constexpr (has_minimum(kType)) sum[v][r] = fma(w[v].m, set_floats(x[r]->d_sum), sum[v][r]);
+    }
+  }
+}
+
+inline void store(const Tile& t, int r, int vector, Floats sum, bool complete) {
+  if (complete && t.bias != nullptr) sum = add(sum, load_floats(t.bias + vector * kWidth));
+  store_floats(t.out + r * t.out_stride + vector * kWidth, sum);
+}
+
+// The lines of block b of the panels that lie kPrefetchBytes ahead.
+template <DType kType>
+[[gnu::always_inline]] inline void prefetch_block(const std::uint8_t* panels, std::int64_t b) {
+  constexpr int kBytes = panel_bytes(kType) / blocks_per_panel(kType);
+  const std::uint8_t* const first = panels + kPrefetchBytes + b * kBytes;
+  for (int line = 0; line < kBytes; line += kCacheLine) _mm_prefetch(first + line, _MM_HINT_T0);
+}
+
+// Few rows of activations: every panel is used once, from registers. Of kRows rows t.num_rows exist; the others repeat the last.
+template <DType kType, int kRows>
+void multiply_few_rows(const Tile& t) {
+  constexpr int kBlocks = blocks_per_panel(kType);
+  const std::int64_t num_blocks = t.inner / kBlock;
+  const ActivationBlock* x[kRowsAtOnce];
+  Sums sum[kVectorsPerPanel];
+  for (int r = 0; r < kRows; ++r) {
+    x[r] = t.blocks + (r < t.num_rows ? r : t.num_rows - 1) * num_blocks;
+    for (int v = 0; v < kVectorsPerPanel; ++v) sum[v][r] = set_floats(0.0f);
+  }
+  const std::uint8_t* panel = t.weights;
+  for (std::int64_t first = 0; first < num_blocks; first += kBlocks, panel += panel_bytes(kType)) {
+    PanelScales<kType> scales[kVectorsPerPanel];
+    for (int v = 0; v < kVectorsPerPanel; ++v) scales[v].unpack(panel, v * kWidth);
+    for (int b = 0; b < kBlocks; ++b) {
+      prefetch_block<kType>(panel, b);
+      WeightVectors<kType> w[kVectorsPerPanel];
+      for (int v = 0; v < kVectorsPerPanel; ++v) unpack_vectors<kType>(panel, scales[v], b, v * kWidth, w[v]);
+      accumulate<kType, kRows>(w, x, sum);
+      for (int r = 0; r < kRows; ++r) ++x[r];
+    }
+  }
+  for (int r = 0; r < kRows && r < t.num_rows; ++r)
+    for (int v = 0; v < kVectorsPerPanel; ++v) store(t, r, v, sum[v][r], true);
+}
+
+template <DType kType>
+using UnpackedPanel = WeightVectors<kType>[kVectorsPerPanel];
+
+// Adds blocks [first, first + count) to kRows rows of results from r on; the results wait in `out` between the calls.
+template <DType kType, int kRows>
+void accumulate_blocks(const Tile& t, const UnpackedPanel<kType>* blocks, std::int64_t first, int count, int r) {
+  const std::int64_t num_blocks = t.inner / kBlock;
+  const ActivationBlock* x[kRowsAtOnce];
+  Sums sum[kVectorsPerPanel];
+  for (int i = 0; i < kRows; ++i) {
+    x[i] = t.blocks + (r + i) * num_blocks + first;
+    for (int v = 0; v < kVectorsPerPanel; ++v) {
+      sum[v][i] = first == 0 ? set_floats(0.0f) : load_floats(t.out + (r + i) * t.out_stride + v * kWidth);
+    }
+  }
+  for (int b = 0; b < count; ++b) {
+    if (r == 0) prefetch_block<kType>(t.weights, first + b);
+    accumulate<kType, kRows>(blocks[b], x, sum);
+    for (int i = 0; i < kRows; ++i) ++x[i];
+  }
+  for (int i = 0; i < kRows; ++i)
+    for (int v = 0; v < kVectorsPerPanel; ++v) store(t, r + i, v, sum[v][i], first + count == num_blocks);
+}
+
+// Many rows of activations: blocks are unpacked once into the L1 cache, then used for all rows.
+template <DType kType>
+void multiply_many_rows(const Tile& t) {
+  constexpr int kBlocks = blocks_per_panel(kType);
+  const std::int64_t num_blocks = t.inner / kBlock;
+  UnpackedPanel<kType> blocks[kBlocksAtOnce];
+  const std::uint8_t* panel = t.weights;
+  for (std::int64_t first = 0; first < num_blocks; first += kBlocksAtOnce) {
+    const int count = static_cast<int>(num_blocks - first < kBlocksAtOnce ? num_blocks - first : kBlocksAtOnce);
+    for (int at = 0; at < count; at += kBlocks, panel += panel_bytes(kType)) {
+      for (int v = 0; v < kVectorsPerPanel; ++v) {
+        PanelScales<kType> scales;
+        scales.unpack(panel, v * kWidth);
+        for (int b = 0; b < kBlocks; ++b) unpack_vectors<kType>(panel, scales, b, v * kWidth, blocks[at + b][v]);
+      }
+    }
+    int r = 0;
+    for (; r + kRowsAtOnce <= t.num_rows; r += kRowsAtOnce) accumulate_blocks<kType, kRowsAtOnce>(t, blocks, first, count, r);
+    for (; r + 2 <= t.num_rows; r += 2) accumulate_blocks<kType, 2>(t, blocks, first, count, r);
+    if (r < t.num_rows) accumulate_blocks<kType, 1>(t, blocks, first, count, r);
+  }
+}
+
+template <DType kType>
+void multiply(const Tile& t) {
+  if (t.num_rows == 1) return multiply_few_rows<kType, 1>(t);
+  if (t.num_rows == 2) return multiply_few_rows<kType, 2>(t);
+  if (t.num_rows <= 4) return multiply_few_rows<kType, 4>(t);
+  if (t.num_rows <= kRowsAtOnce) return multiply_few_rows<kType, kRowsAtOnce>(t);
+  multiply_many_rows<kType>(t);
+}
+
+#else
+
+template <DType kType>
+void multiply(const Tile& t) {
+  multiply_row_by_row<kType>(t, [&](int i, std::int64_t b, WeightBlock& w) { unpack_panel_block<kType>(t.weights, i, b, w); });
+}
+
+#endif
+
+}  // namespace
+
+void multiply_panels(DType weight_type, const Tile& tile) {
+  switch (weight_type) {
+    case DType::kQ4_0:
+      return multiply<DType::kQ4_0>(tile);
+    case DType::kQ4_1:
+      return multiply<DType::kQ4_1>(tile);
+    case DType::kQ5_0:
+      return multiply<DType::kQ5_0>(tile);
+    case DType::kQ5_1:
+      return multiply<DType::kQ5_1>(tile);
+    case DType::kQ8_0:
+      return multiply<DType::kQ8_0>(tile);
+    case DType::kQ4_K:
+      return multiply<DType::kQ4_K>(tile);
+    case DType::kQ5_K:
+      return multiply<DType::kQ5_K>(tile);
+    default:
+      return multiply<DType::kQ6_K>(tile);
+  }
+}
+
+}  // namespace quire::cpu::QUIRE_ISA

@@ -1,0 +1,124 @@
+"""compare_peers.py: its verdicts, its refusal of a busy machine and of wrong arguments, and that a failed run gives no figure."""
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import types
+import unittest
+
+SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts")
+sys.path.insert(0, SCRIPTS)
+import compare_peers  # noqa: E402
+import peers  # noqa: E402
+
+
+class Program:
+    """A program that measures the values it is given, or raises them."""
+
+    def __init__(self, name, values):
+        self.name, self.values, self.version, self.calls = name, list(values), "1", 0
+
+    def prefill(self, tokens, seed):
+        del tokens, seed
+        value = self.values[self.calls % len(self.values)]
+        self.calls += 1
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    def close(self):
+        pass
+
+
+def options(**changed):
+    return types.SimpleNamespace(**{"rounds": 3, "max_foreign_load": 5.0, "force": False, "quick": False, "cells": ["prefill-512"],
+                                    "models": ["smollm2"], "threads": 1, **changed})
+
+
+class Verdicts(unittest.TestCase):
+    def judge(self, figure, ours, model="smollm2", **others):
+        return compare_peers.judge(figure, model, {"quire": ours, **others})
+
+    def test_rates_want_to_be_high(self):
+        result = self.judge("prefill-512", [30, 32, 31], a=[10, 10, 10], b=[20, 20, 20])
+        self.assertEqual(result["faster_peer"], "b")
+        self.assertAlmostEqual(result["ratio"], 1.55)
+        self.assertEqual(result["verdict"], "ahead, target 1.5x met")
+        self.assertEqual(self.judge("prefill-512", [29, 29, 29], b=[20, 20, 20])["verdict"], "ahead, target 1.5x missed")
+        self.assertEqual(self.judge("decode-8x2000", [5, 5, 5], b=[20, 20, 20])["verdict"], "behind")
+
+    def test_times_want_to_be_low(self):
+        result = self.judge("shared-prefix", [4, 4, 4], a=[10, 10, 10], b=[20, 20, 20])
+        self.assertEqual((result["faster_peer"], result["verdict"]), ("a", "ahead, target 0.5x met"))
+        self.assertEqual(self.judge("shared-prefix", [6, 6, 6], a=[10, 10, 10])["verdict"], "ahead, target 0.5x missed")
+        self.assertEqual(self.judge("serve-80 TTFT p50", [11, 12, 13], a=[10, 10, 10])["verdict"], "behind")
+
+    def test_rounds_that_disagree_are_no_win(self):
+        self.assertIn("level", self.judge("decode-8x2000", [19, 25, 26], b=[20, 20, 20])["verdict"])
+
+    def test_without_a_peer_there_is_no_ratio(self):
+        self.assertNotIn("ratio", self.judge("prefill-512", [1, 2, 3]))
+
+    def test_every_target_is_of_a_figure_that_exists(self):
+        figures = set(compare_peers.CELLS) | {f"{cell} TTFT p99" for cell in compare_peers.SERVE}
+        self.assertTrue({figure for _, figure in compare_peers.TARGETS} <= figures)
+
+
+class Rounds(unittest.TestCase):
+    def setUp(self):
+        self.foreign_load, self.sleep = compare_peers.foreign_load, compare_peers.time.sleep
+        compare_peers.foreign_load = lambda: 0.0
+        compare_peers.time.sleep = lambda seconds: None
+
+    def tearDown(self):
+        compare_peers.foreign_load, compare_peers.time.sleep = self.foreign_load, self.sleep
+
+    def test_programs_take_turns(self):
+        ours, theirs = Program("quire", [1, 2, 3]), Program("a", [4, 5, 6])
+        values, absent, _ = compare_peers.measure_cell("prefill-512", [ours, theirs], options())
+        self.assertEqual(values, {"prefill-512": {"quire": [1, 2, 3], "a": [4, 5, 6]}})
+        self.assertEqual(absent, {})
+
+    def test_a_program_that_cannot_is_named_with_its_reason(self):
+        cannot = Program("a", [peers.NotAvailable("no Gemma")])
+        values, absent, _ = compare_peers.measure_cell("prefill-512", [Program("quire", [1]), cannot], options())
+        self.assertEqual(absent, {"a": "no Gemma"})
+        self.assertEqual(list(values["prefill-512"]), ["quire"])
+        self.assertEqual(cannot.calls, 1)
+
+    def test_failures_and_nonsense_give_no_figure(self):
+        for value in (RuntimeError("died"), 0, -1, float("nan")):
+            with self.assertRaises(RuntimeError):
+                compare_peers.measure_cell("prefill-512", [Program("quire", [value])], options())
+
+    def test_a_busy_machine_is_refused_unless_forced(self):
+        compare_peers.foreign_load = lambda: 5.1
+        with contextlib.redirect_stderr(io.StringIO()):
+            with self.assertRaises(compare_peers.Busy):
+                compare_peers.measure_cell("prefill-512", [Program("quire", [1])], options())
+        _, _, load = compare_peers.measure_cell("prefill-512", [Program("quire", [1])], options(force=True))
+        self.assertEqual(load, 5.1)
+
+
+class CommandLine(unittest.TestCase):
+    def run_script(self, *arguments):
+        return subprocess.run([sys.executable, os.path.join(SCRIPTS, "compare_peers.py"), *arguments], capture_output=True, text=True,
+                              check=False)
+
+    def test_wrong_arguments(self):
+        for arguments in (["--cells", "prefill-512,nonsense"], ["--models", "gpt"], ["--rounds", "0"], ["--rounds", "-1"],
+                          ["--threads", "x"], ["--no-such-flag"], ["--json", "/nonexistent/x.json"]):
+            result = self.run_script(*arguments)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), arguments)
+            self.assertIn("compare_peers: error:", result.stderr)
+
+    def test_only_what_the_cells_need_is_built(self):
+        self.assertEqual(self.run_script("--needs", "--quick").stdout, "llama-batched-bench llama-bench;throughput_bench\n")
+        self.assertIn("llama-server", self.run_script("--needs", "--cells", "shared-prefix").stdout)
+        self.assertIn("serve_bench", self.run_script("--needs", "--cells", "serve-80").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

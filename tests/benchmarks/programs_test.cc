@@ -1,0 +1,294 @@
+// The offline benchmark programs on tiny models: what they report adds up, a plan of memory holds against the process's own, and
+// bad input ends in a message on standard error, a status other than 0, and no figure.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <boost/json.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/support/tiny_model.h"
+
+namespace quire::test {
+namespace {
+
+namespace fs = std::filesystem;
+namespace json = boost::json;
+using testing::HasSubstr;
+
+// A folder of this process, gone at its end.
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = (fs::temp_directory_path() / "quire_bench_XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) std::abort();
+    path_ = pattern;
+  }
+  ~Folder() { fs::remove_all(path_); }
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+const Folder& folder() {
+  static const Folder folder;
+  return folder;
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path);
+  return (std::stringstream() << file.rdbuf()).str();
+}
+
+const std::string& tiny_model() {
+  static const std::string path = [] {
+    write_gguf(tiny_model_spec("llama"), folder() / "tiny.gguf");
+    return (folder() / "tiny.gguf").string();
+  }();
+  return path;
+}
+
+struct Result {
+  int status = -1;
+  std::string out, error;
+
+  json::object report() const {  // the last line
+    const std::string body = out.substr(0, out.find_last_not_of('\n') + 1);
+    return json::parse(body.substr(body.find_last_of('\n') + 1)).as_object();
+  }
+};
+
+Result run(const std::string& program, const std::string& arguments) {
+  const fs::path out = folder() / "out", error = folder() / "error";
+  const std::string command =
+      fmt::format("{}/{} {} > {} 2> {}", QUIRE_BENCH_FOLDER, program, arguments, out.string(), error.string());
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(out), read_file(error)};
+}
+
+Result run_model(const std::string& program, const std::string& arguments) {
+  return run(program, "--model " + tiny_model() + " --threads 1 " + arguments);
+}
+
+double number(const json::value& value) { return value.to_number<double>(); }
+
+void expect_refusal(const std::string& program, const std::string& arguments, int status, const std::string& message) {
+  const Result result = run(program, arguments);
+  EXPECT_EQ(result.status, status) << program << ' ' << arguments << '\n' << result.error;
+  EXPECT_THAT(result.error, HasSubstr(message)) << program << ' ' << arguments;
+  EXPECT_EQ(result.out, "") << program << ' ' << arguments << " printed a figure";
+}
+
+// ---- bad input
+
+TEST(BenchPrograms, RefuseWrongCommandLines) {
+  for (const char* program : {"throughput_bench", "memory_report", "single_stream_bench", "matmul_bench", "cpu_attention_bench",
+                              "scheduler_bench", "logprob_bench"}) {
+    const bool has_model = std::string_view("throughput_bench memory_report single_stream_bench logprob_bench").find(program) !=
+                           std::string_view::npos;
+    const std::string required = !has_model ? "" : program[0] == 'l' ? "--model x --golden x " : "--model x ";
+    expect_refusal(program, required + "--no-such-flag", 2, "--no-such-flag");
+    expect_refusal(program, required + "--json /nonexistent/folder/x.json", 2, "/nonexistent/folder");
+  }
+  for (const char* program : {"throughput_bench", "memory_report", "single_stream_bench", "logprob_bench"}) {
+    expect_refusal(program, "", 2, "--model");
+    expect_refusal(program, "--model x.gguf --threads -1", 2, "--threads");
+  }
+  for (const char* program : {"throughput_bench", "single_stream_bench", "matmul_bench", "cpu_attention_bench"}) {
+    const std::string model = std::string_view(program).ends_with("m_bench") || program[0] == 't' ? "--model x.gguf " : "";
+    expect_refusal(program, model + "--repeat 0", 2, "--repeat");
+    expect_refusal(program, model + "--repeat -3", 2, "--repeat");
+    expect_refusal(program, model + "--threads 1000000", 2, "--threads");
+  }
+  for (const char* flag :
+       {"--prompts", "--prompt-tokens", "--output-tokens", "--concurrency", "--lock-step", "--max-batched-tokens"}) {
+    expect_refusal("throughput_bench", fmt::format("--model x.gguf {} 0", flag), 2, flag);
+    expect_refusal("throughput_bench", fmt::format("--model x.gguf {} 99999999999", flag), 2, flag);
+    expect_refusal("throughput_bench", fmt::format("--model x.gguf {} many", flag), 2, flag);
+  }
+  expect_refusal("throughput_bench", "--model x.gguf --dataset d.jsonl --lock-step 1", 2, "--lock-step");
+  expect_refusal("memory_report", "--model x.gguf --memory -1G", 2, "--memory");
+  expect_refusal("memory_report", "--model x.gguf --memory lots", 2, "--memory");
+  expect_refusal("memory_report", "--model x.gguf --block-size 10", 2, "--block-size");
+  expect_refusal("memory_report", "--model x.gguf --kv-type q8", 2, "--kv-type");
+  expect_refusal("matmul_bench", "--rows 0", 2, "--rows");
+  expect_refusal("matmul_bench", "--shape 576x", 2, "576x");
+  expect_refusal("matmul_bench", "--shape 0x64", 2, "0x64");
+  expect_refusal("matmul_bench", "--type Q3", 2, "Q3");
+  expect_refusal("matmul_bench", "--megabytes 0", 2, "--megabytes");
+  expect_refusal("matmul_bench", "--seconds 0", 2, "--seconds");
+  expect_refusal("cpu_attention_bench", "--decode 8", 2, "'8' is not");
+  expect_refusal("cpu_attention_bench", "--decode 9999x9999999", 2, "9999x9999999");
+  expect_refusal("cpu_attention_bench", "--prefill 1", 2, "--prefill");
+  expect_refusal("scheduler_bench", "--steps 0", 2, "--steps");
+}
+
+TEST(BenchPrograms, RefuseWhatIsNoModel) {
+  std::ofstream(folder() / "broken.gguf") << "GGUF, or so it says";
+  for (const char* program : {"throughput_bench", "memory_report", "single_stream_bench"}) {
+    expect_refusal(program, "--model /nonexistent.gguf", 1, "/nonexistent.gguf: no such file");
+    expect_refusal(program, "--model " + (folder() / "broken.gguf").string(), 1, "broken.gguf");
+  }
+  expect_refusal("matmul_bench", "--isa mmx --megabytes 1", 1, "'mmx' kernels");
+  expect_refusal("cpu_attention_bench", "--isa mmx --megabytes 1", 1, "'mmx' kernels");
+}
+
+TEST(BenchPrograms, RefuseWhatTheModelCannotHold) {
+  const std::string model = "--model " + tiny_model() + " ";
+  expect_refusal("throughput_bench", model + "--prompt-tokens 1000 --prompts 2", 1, "1000");
+  expect_refusal("throughput_bench", model + "--prompt-tokens 250 --output-tokens 50 --prompts 2", 1,
+                 "longer than the context of 256");
+  expect_refusal("throughput_bench", model + "--lock-step 2 --prompt-tokens 200 --output-tokens 100", 1,
+                 "longer than the context");
+  expect_refusal("throughput_bench", model + "--shared-prefix 128", 1, "--shared-prefix 128 leaves nothing");
+  expect_refusal("throughput_bench", model + "--lock-step 2 --output-tokens 1", 1, "at least 2");
+  expect_refusal("throughput_bench", model + "--lock-step 2 --no-prefix-cache", 1, "prefix cache");
+  expect_refusal("memory_report", model + "--memory 1000", 1, "--memory 1000 leaves 0 bytes");
+  expect_refusal("memory_report", model + "--max-context 257", 1, "--max-context 257");
+  expect_refusal("single_stream_bench", model + "--prompt-tokens 8,1000", 1, "1000");
+}
+
+TEST(BenchPrograms, RefuseBrokenDataSets) {
+  const fs::path path = folder() / "data.jsonl";
+  const auto expect = [&](const std::string& text, const std::string& message) {
+    std::ofstream(path) << text;
+    expect_refusal("throughput_bench", "--model " + tiny_model() + " --dataset " + path.string(), 1, message);
+  };
+  expect_refusal("throughput_bench", "--model " + tiny_model() + " --dataset /nonexistent.jsonl", 1, "/nonexistent.jsonl");
+  expect("", "is empty");
+  expect("{\"prompt\": \"a\"}\n{\"prompt\": \n", "data.jsonl:2: ");
+  expect("[1]\n", "data.jsonl:1: ");
+  expect("{}\n", "data.jsonl:1: neither");
+  expect("{\"prompt\": 5}\n", "data.jsonl:1: ");
+  expect("{\"prompt_ids\": []}\n", "data.jsonl:1: the prompt has no token");
+  expect("{\"prompt_ids\": [1], \"output_tokens\": 0}\n", "data.jsonl:1: output_tokens is 0");
+  expect("{\"prompt_ids\": [1], \"output_tokens\": -5}\n", "data.jsonl:1: output_tokens is -5");
+  expect("{\"prompt_ids\": [1]}\n{\"prompt_ids\": [4000000]}\n", "token 4000000, outside the vocabulary");
+}
+
+// ---- results
+
+TEST(BenchPrograms, ThroughputCountsWhatItServed) {
+  const Result result = run_model("throughput_bench",
+                                  "--prompts 6 --prompt-tokens 80 --shared-prefix 64 --output-tokens 9 "
+                                  "--concurrency 2 --repeat 2 --json " +
+                                      (folder() / "t.json").string());
+  ASSERT_EQ(result.status, 0) << result.error;
+  const json::object report = result.report();
+  EXPECT_EQ(report.at("requests").to_number<int>(), 6);
+  EXPECT_EQ(report.at("prompt_tokens_total").to_number<int>(), 480);
+  EXPECT_EQ(report.at("output_tokens_total").to_number<int>(), 54);
+  EXPECT_GE(report.at("cached_tokens_total").to_number<int>(), 4 * 64);  // the first two compute it side by side
+  EXPECT_EQ(report.at("max_running").to_number<int>(), 2);
+  const json::object& rate = report.at("output_tokens_per_s").as_object();
+  EXPECT_LE(number(rate.at("min")), number(rate.at("median")));
+  EXPECT_LE(number(rate.at("median")), number(rate.at("max")));
+  EXPECT_NEAR(54 / number(report.at("seconds").as_object().at("min")), number(rate.at("max")), 1e-6 * number(rate.at("max")));
+  for (const char* key : {"bench", "revision", "date", "cpu", "isa", "model", "threads", "seed", "repeats"})
+    EXPECT_TRUE(report.contains(key)) << key;
+  EXPECT_EQ(json::parse(read_file(folder() / "t.json")), json::value(report));
+}
+
+TEST(BenchPrograms, ThroughputReadsADataSet) {
+  std::ofstream(folder() / "set.jsonl") << "{\"prompt_ids\": [1, 2, 3], \"output_tokens\": 4}\n\n{\"prompt\": \"hello\"}\n";
+  const Result result =
+      run_model("throughput_bench", "--repeat 1 --output-tokens 7 --dataset " + (folder() / "set.jsonl").string());
+  ASSERT_EQ(result.status, 0) << result.error;
+  EXPECT_EQ(result.report().at("output_tokens_total").to_number<int>(), 11);
+  EXPECT_EQ(result.report().at("requests").to_number<int>(), 2);
+}
+
+TEST(BenchPrograms, LockStepMeasuresEveryNumberOfStreams) {
+  const Result result = run_model("throughput_bench", "--lock-step 1,3 --prompt-tokens 40 --output-tokens 20 --repeat 2");
+  ASSERT_EQ(result.status, 0) << result.error;
+  const json::array rows = result.report().at("rows").as_array();
+  ASSERT_EQ(rows.size(), 2u);
+  for (const json::value& row : rows) {
+    const double streams = number(row.at("streams"));
+    const json::value& prompt = row.at("t_pp_s");
+    EXPECT_NEAR(number(row.at("s_pp").at("max")), streams * 40 / number(prompt.at("min")),
+                1e-3 * number(row.at("s_pp").at("max")));
+    // All tokens but those of the step in which the last stream began, and of the few before it.
+    const double tokens = number(row.at("s_tg").at("max")) * number(row.at("t_tg_s").at("min"));
+    EXPECT_LE(tokens, streams * 19 * 1.5);
+    EXPECT_GT(tokens, streams * 10);
+  }
+}
+
+TEST(BenchPrograms, KernelBenchesReportEveryLine) {
+  const std::string quick = "--megabytes 1 --seconds 0.001 --repeat 1 --threads 1 ";
+  const Result matmul = run("matmul_bench", quick + "--type Q4_1,Q4_K --shape 64x32,256x32 --rows 1,8");
+  ASSERT_EQ(matmul.status, 0) << matmul.error;
+  EXPECT_EQ(matmul.report().at("rows").as_array().size(), 6u);  // Q4_K has no rows of 64
+  const Result attention = run("cpu_attention_bench", quick + "--decode 2x20 --prefill 17");
+  ASSERT_EQ(attention.status, 0) << attention.error;
+  EXPECT_EQ(attention.report().at("rows").as_array().size(), 4u);
+  for (const json::object& report : {matmul.report(), attention.report()}) {
+    EXPECT_GT(number(report.at("read_gb_per_s")), 0.0);
+    for (const json::value& row : report.at("rows").as_array()) {
+      EXPECT_GT(number(row.at("gb_per_s")), 0.0);
+      EXPECT_GT(number(row.at("share_of_bound")), 0.0);
+    }
+  }
+  expect_refusal("matmul_bench", "--type Q4_K --shape 64x32", 1, "whole blocks");
+  const Result unwritable = run("matmul_bench", quick + "--type F32 --shape 64x32 --rows 1 --json /dev/full");
+  EXPECT_EQ(unwritable.status, 1);
+  EXPECT_THAT(unwritable.error, HasSubstr("cannot write /dev/full"));
+}
+
+// ---- memory
+
+TEST(MemoryReport, PlansFromTheHeaderOfEveryFormat) {
+  TinyModelSpec spec;
+  spec.tied = false;
+  const std::string split = write_split_gguf(spec, folder() / "split", 3).back().string();
+  write_gguf(spec, folder() / "whole.gguf");
+  write_safetensors(spec, folder() / "hf");
+  const std::int64_t parameters = 2 * 320 * 64 + 64 + 2 * (2 * 64 + 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96);
+  for (const std::string& path : {split, (folder() / "whole.gguf").string(), (folder() / "hf").string()}) {
+    const Result result = run("memory_report", "--threads 1 --memory 10M --tokens 64,255,256,1000 --model " + path);
+    ASSERT_EQ(result.status, 0) << result.error;
+    const json::object plan = result.report().at("plan").as_object();
+    EXPECT_EQ(plan.at("parameters").to_number<std::int64_t>(), parameters) << path;
+    EXPECT_EQ(plan.at("weight_bytes").to_number<std::int64_t>(), parameters * 4) << path;
+    EXPECT_EQ(plan.at("kv_token_bytes").to_number<std::int64_t>(), 2 * 2 * 2 * 16 * 2) << path;
+    EXPECT_EQ(plan.at("kv_block_bytes").to_number<std::int64_t>(), 16 * 256) << path;
+    const json::object capacity = result.report().at("capacity").as_object();
+    const auto kv_bytes = capacity.at("kv_bytes").to_number<std::int64_t>();
+    const auto blocks = capacity.at("blocks").to_number<std::int64_t>();
+    EXPECT_EQ(kv_bytes, 10'000'000 - parameters * 4 - plan.at("activation_bytes").to_number<std::int64_t>() -
+                            plan.at("scratch_bytes").to_number<std::int64_t>());
+    EXPECT_EQ(blocks, kv_bytes / 4096 - 1);
+    const json::array requests = capacity.at("requests").as_array();
+    ASSERT_EQ(requests.size(), 3u);  // the model holds no 1,000 tokens
+    EXPECT_EQ(requests[0].at("requests").to_number<std::int64_t>(), blocks / 4);
+    EXPECT_EQ(requests[2].at("requests").to_number<std::int64_t>(), blocks / 16);
+  }
+}
+
+// Long enough that pages and allocators' slack hardly count: 54 MB of weights and 34 MB of KV.
+TEST(MemoryReport, ClaimsWhatAnEngineTakes) {
+  TinyModelSpec spec;
+  spec.num_layers = 4;
+  spec.hidden_size = 512;
+  spec.num_heads = spec.num_kv_heads = 8;
+  spec.head_size = 64;
+  spec.mlp_size = 1024;
+  spec.max_context = 2048;
+  spec.vocab_size = 4096;
+  write_gguf(spec, folder() / "large.gguf");
+  const Result result = run("memory_report", "--measure --threads 2 --model " + (folder() / "large.gguf").string());
+  ASSERT_EQ(result.status, 0) << result.error;
+  const double ratio = number(result.report().at("measured").at("ratio"));
+  EXPECT_GT(ratio, 0.92) << result.out;
+  EXPECT_LT(ratio, 1.08) << result.out;
+}
+
+}  // namespace
+}  // namespace quire::test

@@ -1,225 +1,70 @@
 #!/usr/bin/env python3
 """Breaks CUDA kernels on purpose, one place at a time, and expects their emulated tests to notice.
 
-    scripts/mutate_kernels.py --build build-dev --test NAME [--test NAME...] [--source FILE...] [--limit N] [--jobs N]
+    scripts/mutate_kernels.py --build build-dev --test NAME [--source FILE...] [--limit N] [--filter F] [--jobs N]
 
-NAME is a target made by quire_emulated_test; NAME_hooks is used too if it exists. A mutant is the kernel source without one
-__syncthreads, __syncwarp, cp_async_wait or cp_async_commit, or with one comparison in the condition of an `if`, a loop's `&&` or
-a `?:` taken for true (and, for `?:` and guards of return and continue, for false). Only code marked __global__ or QUIRE_DEVICE is
-mutated; only one source that includes the mutated file is compiled again, without optimisation of the rest.
+NAME is a target made by quire_emulated_test; NAME_hooks is used too if it exists. What a mutant is: kernel_mutants.py. For each
+source the kernels that include it are compiled once, with all its mutants inside. Every test says which it reaches; a mutant is
+then tried with those tests, the quickest first, until one fails. Tests of --filter are asked first; the others have the last word.
+With --limit a sample of all sources' mutants is tried (the same for the same --seed), in one program, in which only one of the
+kernels that include a source is broken.
 
 Exit status 1 if a mutant survives that tests/kernels/cuda/mutants_allowed.txt does not explain, or if that file explains one that
 does not exist or is caught. Its lines: FILE :: MUTATION :: SOURCE LINE :: REASON; `#` begins a comment.
 """
 
 import argparse
-import collections
 import concurrent.futures
-import dataclasses
 import os
 import pathlib
+import random
 import re
+import resource
 import shlex
 import subprocess
 import sys
 import tempfile
 import time
 
+from kernel_mutants import HEADER, SWITCH, mutants_of, with_all
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ALLOWED = ROOT / "tests/kernels/cuda/mutants_allowed.txt"
 # Of both back ends: not kernels.
 NOT_KERNELS = {"platform.cuh", "intrinsics.cuh", "launch.h", "stream.h", "check.h"}
-CALLS = ("__syncthreads", "__syncwarp", "cp_async_wait", "cp_async_commit")
-COMPARISON = re.compile(r"(?<![<>\-=])(?:<=|>=|==|!=|<|>)(?![<>=])")
 
 
-@dataclasses.dataclass(frozen=True)
-class Mutant:
-    file: str  # from the root
-    begin: int  # of the text that is replaced
-    end: int
-    replacement: str
-    what: str  # "without __syncthreads", "true: i < n"
-    line: int
-    line_text: str
+class Target:
+    """How ninja builds a test executable."""
 
-    @property
-    def key(self):
-        return (self.file, self.what, self.line_text)
-
-    def __str__(self):
-        return f"{self.file}:{self.line}: {self.what}   [{self.line_text}]"
-
-
-# ---- finding places
-
-
-def blank_comments_and_strings(text):
-    """The same text, of the same length, with blanks in place of comments, strings and preprocessor lines."""
-    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<![0-9a-zA-Z])\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#[^\n]*', re.S | re.M)
-    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
-
-
-def matching(code, at):
-    """The index of the bracket that closes the one at `at`."""
-    pairs = {"(": ")", "{": "}", "[": "]"}
-    depth, opening, closing = 0, code[at], pairs[code[at]]
-    for i in range(at, len(code)):
-        if code[i] == opening:
-            depth += 1
-        elif code[i] == closing:
-            depth -= 1
-            if depth == 0:
-                return i
-    raise ValueError("unbalanced brackets")
-
-
-def device_bodies(code):
-    """[begin, end) of the bodies of device functions."""
-    bodies = []
-    for mark in re.finditer(r"\b(?:QUIRE_DEVICE|__global__)\b", code):
-        brace = code.find("{", mark.end())
-        semicolon = code.find(";", mark.end())
-        if brace < 0 or (0 <= semicolon < brace):
-            continue
-        # A constructor may have initialisers in braces before its body.
-        while True:
-            close = matching(code, brace)
-            rest = code[close + 1 :].lstrip()
-            if rest.startswith((",", "{")):
-                brace = code.index("{", close + 1)
-            else:
-                break
-        if not bodies or brace > bodies[-1][1]:
-            bodies.append((brace, close))
-    return bodies
-
-
-def conjuncts(code, begin, end):
-    """[begin, end) of the parts of a condition between && and || on its outermost level."""
-    parts, depth, start, i = [], 0, begin, begin
-    while i < end:
-        if code[i] in "([{":
-            depth += 1
-        elif code[i] in ")]}":
-            depth -= 1
-        elif depth == 0 and code[i : i + 2] in ("&&", "||"):
-            parts.append((start, i))
-            start = i + 2
-            i += 1
-        i += 1
-    return parts + [(start, end)]
-
-
-def condition_of_choice(code, question):
-    """Where the condition of the `?` at `question` begins."""
-    depth = 0
-    for i in range(question - 1, -1, -1):
-        c = code[i]
-        if c in ")]}":
-            depth += 1
-        elif c in "([{":
-            if depth == 0:
-                return i + 1
-            depth -= 1
-        elif depth == 0:
-            if c in ";,?:":
-                return i + 1
-            if c == "=" and code[i - 1] not in "<>=!" and code[i + 1] != "=":
-                return i + 1
-            if code[i - 5 : i + 1] == "return":
-                return i + 1
-    return 0
-
-
-def comparisons(code, begin, end, values):
-    """(begin, end, replacement, what) for each comparison of a condition."""
-    for a, b in conjuncts(code, begin, end):
-        while a < b and code[a].isspace():
-            a += 1
-        while b > a and code[b - 1].isspace():
-            b -= 1
-        flat = re.sub(r"<[\w:, ]*>\(", lambda m: " " * (len(m.group()) - 1) + "(", code[a:b])  # f<kN>(x) compares nothing
-        if COMPARISON.search(flat):
-            for value in values:
-                yield a, b, value, f"{value}: " + " ".join(code[a:b].split())
-
-
-def places(code, begin, end):
-    for call in re.finditer(r"\b(" + "|".join(CALLS) + r")\b\s*(?:<[^;()]*>)?\s*\(", code[begin:end]):
-        close = matching(code, begin + call.end() - 1)
-        yield begin + call.start(), close + 1, "(void)0", f"without {call.group(1)}"
-    for condition in re.finditer(r"\bif\s*\(", code[begin:end]):
-        first = begin + condition.end()
-        close = matching(code, first - 1)
-        leaves = re.match(r"\s*\{?\s*(?:return|continue|break)\b", code[close + 1 :]) is not None
-        yield from comparisons(code, first, close, ["false"] if leaves else ["true"])
-    for choice in re.finditer(r"\?", code[begin:end]):
-        question = begin + choice.start()
-        yield from comparisons(code, condition_of_choice(code, question), question, ["true", "false"])
-    for loop in re.finditer(r"\b(?:for|while)\s*\(", code[begin:end]):
-        first = begin + loop.end()
-        close = matching(code, first - 1)
-        head = code[first:close]
-        if head.count(";") == 2:
-            first, close = first + head.index(";") + 1, first + head.rindex(";")
-        parts = conjuncts(code, first, close)
-        if len(parts) > 1:  # a loop that never ends proves nothing; one of two conditions may be a bound
-            for a, b in parts[1:]:
-                yield from comparisons(code, a, b, ["true"])
-
-
-def mutants_of(path):
-    text = path.read_text()
-    code = blank_comments_and_strings(text)
-    lines = text.splitlines()
-    found = {}
-    for begin, end in device_bodies(code):
-        for a, b, replacement, what in places(code, begin, end):
-            line = text.count("\n", 0, a)
-            found[(a, b, replacement)] = Mutant(
-                str(path.relative_to(ROOT)), a, b, replacement, what, line + 1, lines[line].strip()
-            )
-    return [found[place] for place in sorted(found)]
-
-
-# ---- building and running
-
-
-class Variant:
-    """A test executable as ninja would build it, with one source compiled anew."""
-
-    def __init__(self, build, target):
-        self.build = build
-        self.target = target
+    def __init__(self, build, name):
+        self.build, self.name = build, name
         listing = subprocess.run(
-            ["ninja", "-C", str(build), "-t", "commands", target], capture_output=True, text=True, check=True
+            ["ninja", "-C", str(build), "-t", "commands", name], capture_output=True, text=True, check=True
         ).stdout.splitlines()
-        self.compile = {}  # of kernel sources, by path
+        self.compile, self.object = {}, {}  # by the source's path
         for command in listing:
             words = shlex.split(command)
             source = next((words[i + 1] for i, w in enumerate(words) if w == "-c" and i + 1 < len(words)), "")
-            if source.endswith(".cu"):
-                self.compile[pathlib.Path(source).resolve()] = self.prepared(words)
-        link = next(part for part in listing[-1].split("&&") if f"-o tests/" in part)
-        self.link = shlex.split(link)
-        if "ccache" in self.link[0]:
-            del self.link[0]
+            if source.endswith((".cu", ".cc")) and "/kernels/cuda/" in source or "/tests/simt/" in source:
+                path = pathlib.Path(source).resolve()
+                self.compile[path] = self.prepared(words)
+                self.object[path] = words[words.index("-o") + 1]
+        link = next(part for part in listing[-1].split("&&") if "-o tests/" in part)
+        self.link = [word for word in shlex.split(link) if "ccache" not in word]
         self.includes = {source: self.dependencies(source) for source in self.compile}
 
     @staticmethod
     def prepared(words):
-        if os.path.basename(words[0]) == "ccache":
-            words = words[1:]
         kept, skip = [], 0
         for word in words:
             if skip:
                 skip -= 1
             elif word in ("-MT", "-MF", "-o", "-c"):
                 skip = 1
-            elif word != "-MD" and not word.startswith("-W"):
+            elif word != "-MD" and not word.startswith("-W") and os.path.basename(word) != "ccache":
                 kept.append("-O1" if re.fullmatch(r"-O\d", word) else word)
-        return kept + ["-w", "-g0"]
+        return kept + ["-w", "-Wno-narrowing", "-g0"]
 
     def dependencies(self, source):
         """All files under the root that a source includes."""
@@ -232,71 +77,151 @@ class Variant:
             todo += [ROOT / name for name in re.findall(r'#include "([^"]+)"', file.read_text())]
         return seen
 
-    def unit_for(self, path):
-        return next((source for source in sorted(self.compile) if path in self.includes[source]), None)
+    def kernel_sources(self):
+        files = {file for source, included in self.includes.items() if source.suffix == ".cu" for file in included}
+        return sorted(file for file in files if file.suffix in (".cu", ".cuh") and file.name not in NOT_KERNELS)
 
-    def run(self, folder, mutant, gtest_filter, timeout):
-        """'caught', 'survived' or 'no program'."""
-        source = self.unit_for(ROOT / mutant.file) if mutant else None
-        program = folder / self.target
-        link = list(self.link)
-        link[link.index("-o") + 1] = str(program)
-        if mutant:
-            text = (ROOT / mutant.file).read_text()
-            copy = folder / mutant.file
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_text(text[: mutant.begin] + mutant.replacement + text[mutant.end :])
-            unit = copy if source == ROOT / mutant.file else source
-            compiler = self.compile[source]
-            compiled = folder / f"{self.target}.o"
-            command = [compiler[0], f"-I{folder}", *compiler[1:], "-o", str(compiled), "-c", str(unit)]
-            if subprocess.run(command, cwd=self.build, capture_output=True).returncode != 0:
-                return "no program"
-            link.insert(1, str(compiled))  # before the library that has the same symbols
-        linked = subprocess.run(link, cwd=self.build, capture_output=True, text=True)
+
+class Program:
+    """A target with all mutants of some sources inside. `numbered`: (number, mutant); those that do not compile are dropped."""
+
+    def __init__(self, target, sources, numbered, folder, one_unit):
+        self.folder, self.target, self.numbered = folder, target, list(numbered)
+        self.path = folder / target.name
+        units = set()
+        for source in sources:
+            including = sorted(unit for unit, included in target.includes.items() if source in included)
+            if not including:
+                sys.exit(f"{target.name} does not compile {source}")
+            units.update(including[-1:] if one_unit else including)
+        self.units = sorted(units)
+        (folder / "mutant.h").write_text(HEADER)
+        switch = folder / "switch.cc"
+        switch.write_text(f"#define COUNT {max(number for number, _ in numbered) + 1}\n{SWITCH}")
+        subprocess.run([target.compile[self.units[0]][0], "-c", str(switch), "-o", str(folder / "switch.o")], check=True)
+        copies = {source: folder / source.relative_to(ROOT) for source in sources}
+        while wrong := self.build(copies):
+            before = len(self.numbered)
+            self.numbered = [pair for pair in self.numbered if (pair[1].file, pair[1].line) not in wrong]
+            if len(self.numbered) == before:
+                sys.exit(f"cannot compile {target.name} with its mutants")
+        link = [word for word in target.link if word not in {target.object[unit] for unit in self.units}]
+        link[link.index("-o") + 1] = str(self.path)
+        link[1:1] = [str(folder / "switch.o"), *(str(self.object_of(unit)) for unit in self.units)]  # before the libraries
+        linked = subprocess.run(link, cwd=target.build, capture_output=True, text=True)
         if linked.returncode != 0:
-            raise RuntimeError(f"cannot link {self.target}: {linked.stderr}")
-        arguments = [str(program), "--gtest_brief=1", "--gtest_fail_fast", f"--gtest_filter={gtest_filter}"]
-        try:
-            status = subprocess.run(arguments, cwd=self.build, capture_output=True, timeout=timeout).returncode
-        except subprocess.TimeoutExpired:
-            status = -1
-        finally:
-            program.unlink()
-        return "survived" if status == 0 else "caught"
+            sys.exit(f"cannot link {target.name}: {linked.stderr}")
+
+    def build(self, copies):
+        """The (file, line) that do not compile."""
+        for source, copy in copies.items():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            name = str(source.relative_to(ROOT))
+            copy.write_text(with_all(source.read_text(), [pair for pair in self.numbered if pair[1].file == name]))
+        return set().union(*(self.compile(unit, copies.get(unit, unit), copies) for unit in self.units))
+
+    def object_of(self, unit):
+        return self.folder / f"{unit.name}.o"
+
+    def compile(self, unit, text, copies):
+        words = self.target.compile[unit]
+        command = [words[0], f"-I{self.folder}", "-include", str(self.folder / "mutant.h"), *words[1:], "-o", str(self.object_of(unit)),
+                   "-c", str(text)]
+        run = subprocess.run(command, cwd=self.target.build, capture_output=True, text=True)
+        if run.returncode == 0:
+            return set()
+        wrong = set()
+        for source, copy in copies.items():
+            lines = re.findall(re.escape(str(copy)) + r":(\d+):", run.stderr)
+            wrong |= {(str(source.relative_to(ROOT)), int(line)) for line in lines}
+        if not wrong:
+            sys.exit(run.stderr)
+        return wrong
+
+    def run(self, gtest_filter, number, seconds=0, report=None):
+        environment = os.environ | {"MUTANT": str(number)} | ({"MUTANTS_REACHED": str(report)} if report else {})
+        arguments = [str(self.path), "--gtest_brief=1", "--gtest_fail_fast", f"--gtest_filter={gtest_filter}"]
+        limit = (lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))) if seconds else None
+        output = subprocess.DEVNULL
+        return subprocess.run(arguments, cwd=self.target.build, env=environment, stdout=output, stderr=output, preexec_fn=limit)
+
+    def explore(self, gtest_filter):
+        """[(CPU seconds, test, numbers it reaches)] of the tests, the quickest first."""
+        listing = subprocess.run([str(self.path), "--gtest_list_tests", f"--gtest_filter={gtest_filter}"], cwd=self.target.build,
+                                 capture_output=True, text=True, check=True).stdout
+        tests, suite = [], ""
+        for line in listing.splitlines():
+            name = line.split("#")[0].rstrip()
+            if name.startswith("  "):
+                tests.append(suite + name.strip())
+            elif name.endswith("."):
+                suite = name
+        result = []
+        for test in tests:
+            report = self.folder / "reached"
+            start = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+            if self.run(test, -1, report=report).returncode != 0:
+                sys.exit(f"{self.target.name}: {test} fails without any mutation")
+            seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - start
+            result.append((seconds, test, {n for n, seen in enumerate(report.read_bytes()) if seen}))
+        return sorted(result, key=lambda entry: entry[0])
+
+    def kills(self, number, tests):
+        """The first of the tests that fails, or None."""
+        for seconds, test, reached in tests:
+            if number in reached and self.run(test, number, int(3 + 5 * seconds)).returncode != 0:
+                return test
+        return None
 
 
-class Suite:
-    """The plain and the hooks build of a test."""
+class Campaign:
+    """The mutants of some sources under one test, plain and with hooks."""
 
-    def __init__(self, build, target, gtest_filter):
-        self.target = target
-        self.filter = gtest_filter
-        self.variants = [Variant(build, target)]
-        targets = subprocess.run(["ninja", "-C", str(build), "-t", "targets", "all"], capture_output=True, text=True).stdout
-        if f"/{target}_hooks:" in targets or f"\n{target}_hooks:" in targets:
-            self.variants.append(Variant(build, target + "_hooks"))
-        self.timeout = 600.0
+    def __init__(self, build, test, sources, options):
+        self.options = options
+        listed = subprocess.run(["ninja", "-C", str(build), "-t", "targets", "all"], capture_output=True, text=True).stdout
+        names = [test] + [test + "_hooks"] * (f"\n{test}_hooks:" in listed and options.hooks != "no")
+        if options.hooks == "only":
+            names = names[-1:]
+        self.folder = tempfile.TemporaryDirectory()
+        numbered = list(enumerate((mutant for source in sources for mutant in mutants_of(source, ROOT)), 1))
+        if options.only:
+            numbered = [pair for pair in numbered if options.only in str(pair[1])]
+        self.programs = []
+        for name in names:
+            folder = pathlib.Path(self.folder.name) / name
+            folder.mkdir()
+            self.programs.append(Program(Target(build, name), sources, numbered, folder, options.limit is not None))
+        compiled = set.intersection(*({number for number, _ in program.numbered} for program in self.programs))
+        self.not_compiled = [mutant for number, mutant in numbered if number not in compiled]
+        self.numbered = [pair for pair in numbered if pair[0] in compiled]
+        self.tests = [program.explore(options.filter) for program in self.programs]
+        reached = set().union(*(entry[2] for tests in self.tests for entry in tests))
+        self.unreached = [mutant for number, mutant in self.numbered if number not in reached]
+        self.numbered = [pair for pair in self.numbered if pair[0] in reached]
+        if options.limit is not None and options.limit < len(self.numbered):
+            self.numbered = sorted(random.Random(options.seed).sample(self.numbered, options.limit))
 
-    def check_unbroken(self):
-        for variant in self.variants:
-            with tempfile.TemporaryDirectory() as folder:
-                start = time.monotonic()
-                if variant.run(pathlib.Path(folder), None, self.filter, 600) != "survived":
-                    sys.exit(f"{variant.target} fails without any mutation")
-                self.timeout = max(20.0, 20 * (time.monotonic() - start)) if variant is self.variants[0] else self.timeout
+    def killer_of(self, number, mutant):
+        order = list(zip(self.programs, self.tests))
+        if mutant.needs_races:
+            order.reverse()
+        for program, tests in order:
+            if killer := program.kills(number, tests):
+                return killer
+        if self.options.filter != "*" and not self.options.quick:  # the tests that were not asked
+            for program in self.programs:
+                seconds = 600
+                if program.run("*", number, seconds).returncode != 0:
+                    return "*"
+        return None
 
-    def try_mutant(self, mutant):
-        order = self.variants
-        if mutant.what.startswith("without"):  # a race, most likely
-            order = list(reversed(order))
-        outcomes = []
-        for variant in order:
-            with tempfile.TemporaryDirectory() as folder:
-                outcomes.append(variant.run(pathlib.Path(folder), mutant, self.filter, self.timeout))
-            if outcomes[-1] != "survived":
-                break
-        return outcomes[-1]
+    def run(self):
+        """[(mutant, the test that noticed it or None)]"""
+        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
+            for (_, mutant), killer in zip(self.numbered, pool.map(lambda pair: self.killer_of(*pair), self.numbered)):
+                print(f"{'caught  ' if killer else 'SURVIVED'} {mutant}" + (f"   by {killer}" if killer else ""), flush=True)
+                yield mutant, killer
 
 
 def read_allowed():
@@ -312,20 +237,17 @@ def read_allowed():
     return allowed
 
 
-def spread(mutants, limit):
-    """`limit` of them, from all over."""
-    if limit is None or len(mutants) <= limit:
-        return mutants
-    return [mutants[i * len(mutants) // limit] for i in range(limit)]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build-dev", help="build folder (ninja), all built")
-    parser.add_argument("--test", action="append", required=True, help="target of quire_emulated_test")
-    parser.add_argument("--source", action="append", default=[], help="mutate this file only, from the root")
-    parser.add_argument("--filter", default="*", help="gtest filter for the runs")
-    parser.add_argument("--limit", type=int, help="try so many mutants per test, spread over all")
+    parser.add_argument("--test", required=True, help="target of quire_emulated_test")
+    parser.add_argument("--source", action="append", default=[], help="break this file only, from the root")
+    parser.add_argument("--filter", default="*", help="gtest filter: the tests that are asked first")
+    parser.add_argument("--quick", action="store_true", help="ask no other tests than those of --filter")
+    parser.add_argument("--hooks", choices=["yes", "no", "only"], default="yes", help="use the hooks build of the test")
+    parser.add_argument("--limit", type=int, help="try so many mutants")
+    parser.add_argument("--seed", type=int, default=1, help="of the sample of --limit")
+    parser.add_argument("--only", help="only mutants whose description holds this text")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--list", action="store_true", help="print the mutants and stop")
     options = parser.parse_args()
@@ -333,48 +255,33 @@ def main():
     if not (build / "build.ninja").exists():
         parser.error(f"{options.build} is no build folder: cmake --preset dev && cmake --build --preset dev")
 
-    work = []
-    for target in options.test:
-        suite = Suite(build, target, options.filter)
-        sources = [ROOT / source for source in options.source] or sorted(
-            {
-                file
-                for files in suite.variants[0].includes.values()
-                for file in files
-                if file.suffix in (".cu", ".cuh") and file.name not in NOT_KERNELS
-            }
-        )
-        for source in sources:
-            if suite.variants[0].unit_for(source) is None:
-                sys.exit(f"{target} does not compile {source}")
-        mutants = spread([mutant for source in sources for mutant in mutants_of(source)], options.limit)
-        work += [(suite, mutant) for mutant in mutants]
-        if not options.list:
-            suite.check_unbroken()
+    sources = [ROOT / source for source in options.source] or Target(build, options.test).kernel_sources()
     if options.list:
-        print(*(mutant for _, mutant in work), sep="\n")
+        print(*(mutant for source in sources for mutant in mutants_of(source, ROOT)), sep="\n")
         return 0
-    if not work:
-        sys.exit("nothing to mutate")
-
-    # A mutant is caught if the test of any of the given targets catches it.
-    outcomes = collections.defaultdict(list)
-    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for (suite, mutant), outcome in zip(work, pool.map(lambda job: job[0].try_mutant(job[1]), work)):
-            outcomes[mutant].append(outcome)
-            print(f"{outcome:10} {mutant}", flush=True)
-
     allowed = read_allowed()
-    survivors = [mutant for mutant, results in outcomes.items() if set(results) == {"survived"}]
+    start = time.monotonic()
+    outcomes, unreached, not_compiled = {}, [], []
+    sources = [source for source in sources if mutants_of(source, ROOT)]
+    for together in [sources] if options.limit is not None else [[source] for source in sources]:
+        campaign = Campaign(build, options.test, together, options)
+        outcomes |= dict(campaign.run())
+        unreached += campaign.unreached
+        not_compiled += campaign.not_compiled
+
+    survivors = [mutant for mutant, killer in outcomes.items() if killer is None]
     unexplained = [mutant for mutant in survivors if mutant.key not in allowed]
-    tried_keys = {mutant.key for mutant in outcomes}
-    surviving_keys = {mutant.key for mutant in survivors}
-    stale = [key for key in allowed if key in tried_keys and key not in surviving_keys]
-    if options.limit is None and not options.source:
-        files = {mutant.file for mutant in outcomes}
-        stale += [key for key in allowed if key[0] in files and key not in tried_keys]
-    caught = sum("caught" in results for results in outcomes.values())
-    print(f"{len(outcomes)} mutants: {caught} caught, {len(survivors)} survived, {len(unexplained)} of them unexplained")
+    tried, surviving = {mutant.key for mutant in outcomes}, {mutant.key for mutant in survivors}
+    stale = [key for key in allowed if key in tried and key not in surviving]
+    if options.limit is None and options.only is None:
+        files = {str(source.relative_to(ROOT)) for source in sources}
+        known = tried | {mutant.key for mutant in unreached + not_compiled}
+        stale += [key for key in allowed if key[0] in files and key not in known]
+    for mutant in unreached if options.limit is None else []:
+        print(f"unreached {mutant}")
+    print(f"{len(outcomes)} mutants: {len(outcomes) - len(survivors)} caught, {len(survivors)} survived, {len(unexplained)} of them "
+          f"unexplained; {len(unreached)} are in constants or not reached, {len(not_compiled)} no program; "
+          f"{time.monotonic() - start:.0f} s")
     for mutant in unexplained:
         print(f"SURVIVED {' :: '.join(mutant.key)}   (line {mutant.line})")
     for key in stale:

@@ -68,16 +68,19 @@ struct PlannedLoad {
 
 std::vector<PlannedLoad> plan_loads(const ServeBenchOptions& options) {
   std::vector<PlannedLoad> loads;
-  const WorkloadSpec& spec = options.workload;
+  WorkloadSpec spec = options.workload;
   const Trace lengths = options.lengths.empty() ? Trace() : read_trace(options.lengths);
-  for (const int streams : options.streams)
+  for (const int streams : options.streams) {
     loads.push_back({{"closed", static_cast<double>(streams)}, streams, draw_workload(spec, lengths, {})});
+    ++spec.run;
+  }
   for (const double rate : options.rates) {
     ArrivalSpec arrivals = options.arrivals;
     arrivals.rate = rate;
     loads.push_back({{std::string(to_string(arrivals.kind)), rate},
                      0,
                      draw_workload(spec, lengths, arrival_times(arrivals, spec.num_requests, spec.seed))});
+    ++spec.run;
   }
   if (options.trace.empty()) return loads;
   const Trace trace = read_trace(options.trace);

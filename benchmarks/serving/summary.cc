@@ -9,7 +9,7 @@ namespace quire::bench {
 namespace {
 
 constexpr double kMs = 1e3;
-constexpr double kMaxBins = 120;
+constexpr double kMaxBins = 60;
 
 // The narrowest of 0.1, 0.2, 0.5, 1, 2, 5, ... s that needs no more than kMaxBins.
 double bin_width(double duration_s) {

@@ -12,8 +12,9 @@
 namespace quire::bench {
 namespace {
 
-// Keys of segments: what a trace shares, what every request shares, and what is one request's own never meet.
+// Keys of segments: what a trace shares, what every request of a run shares, and what is one request's own never meet.
 constexpr std::uint64_t kSharedPrefixKey = 1;
+constexpr std::uint64_t kKeysOfARun = std::uint64_t{1} << 40;
 constexpr std::uint64_t kTraceKeys = std::uint64_t{1} << 62;
 constexpr std::uint64_t kOwnKeys = std::uint64_t{1} << 63;
 constexpr std::uint64_t kWarmupKeys = kTraceKeys + kOwnKeys;
@@ -63,8 +64,8 @@ std::vector<PlannedRequest> draw_workload(const WorkloadSpec& spec, const Trace&
       input = cut(row.input_tokens, spec.max_input_tokens);
       request.output_tokens = cut(row.output_tokens, spec.max_output_tokens);
     }
-    add_segment(request, kSharedPrefixKey, spec.prefix_tokens);
-    add_segment(request, kOwnKeys + i, input);
+    add_segment(request, kSharedPrefixKey + spec.run * kKeysOfARun, spec.prefix_tokens);
+    add_segment(request, kOwnKeys + spec.run * kKeysOfARun + i, input);
   }
   return requests;
 }

@@ -40,6 +40,7 @@ LengthRange parse_length_range(std::string_view text, std::string_view field);
 struct WorkloadSpec {
   std::size_t num_requests = 64;
   std::uint64_t seed = 1;
+  std::uint64_t run = 0;                  // of several with one seed: the lengths are the same, the prompts share nothing
   LengthRange input_tokens = {512, 512};  // without `lengths`
   LengthRange output_tokens = {128, 128};
   int prefix_tokens = 0;     // more, the same at the start of each prompt

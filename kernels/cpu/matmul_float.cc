@@ -27,7 +27,18 @@ struct Padded {
 };
 
 constexpr int kMostWeights = 4;
-constexpr int kMostRows = 3;
+constexpr int kMostRows = 4;
+constexpr int kCacheLine = 64;
+// The tile that fills the registers: with two vectors to a F32x16 six sums, else sixteen.
+constexpr int kWeightsAtOnce = QUIRE_ISA_AVX512 ? 4 : 2;
+constexpr int kRowsAtOnce = QUIRE_ISA_AVX512 ? 4 : 3;
+
+// A row of weights, and where the row lies that takes its place in the next tile.
+template <typename Element>
+[[gnu::always_inline]] inline void prefetch_next(const Element* row, std::int64_t stride_bytes, int num_weights, std::int64_t k) {
+  constexpr std::int64_t kPerLine = kCacheLine / static_cast<std::int64_t>(sizeof(Element));
+  if (k % kPerLine == 0) __builtin_prefetch(reinterpret_cast<const std::uint8_t*>(row + k) + num_weights * stride_bytes);
+}
 
 // kWeights rows of weights from row i on, times kRows rows of activations from row r on. Weights may lie unaligned in the file:
 // they are only read through vector loads and memcpy.
@@ -45,6 +56,7 @@ void multiply(const Tile& t, int i, int r) {
   for (; k + kLanes <= t.inner; k += kLanes) {
     for (int a = 0; a < kWeights; ++a) {
       const F32x16 weights = Weights::load(w[a] + k);
+      if constexpr (kRows == 1) prefetch_next(w[a], t.weight_stride, kWeights, k);
       for (int b = 0; b < kRows; ++b) sum[a][b] = fma(weights, F32x16::load(x[b] + k), sum[a][b]);
     }
   }
@@ -57,24 +69,29 @@ void multiply(const Tile& t, int i, int r) {
     }
   }
   for (int a = 0; a < kWeights; ++a) {
+    float dots[kMostRows];
+    if constexpr (kRows == 4) {
+      reduce_add4(sum[a], dots);
+    } else {
+      for (int b = 0; b < kRows; ++b) dots[b] = reduce_add(sum[a][b]);
+    }
     for (int b = 0; b < kRows; ++b) {
-      const float dot = reduce_add(sum[a][b]);
-      t.out[(r + b) * t.out_stride + i + a] = t.bias != nullptr ? dot + t.bias[i + a] : dot;
+      t.out[(r + b) * t.out_stride + i + a] = t.bias != nullptr ? dots[b] + t.bias[i + a] : dots[b];
     }
   }
 }
 
-// One row of activations: four rows of weights at a time hide the latency of fma. More: two by three, which reuse what they load.
+// One row of activations: four rows of weights at a time hide the latency of fma. More: tiles, which reuse what they load.
 template <typename Weights>
 void multiply_tile(const Tile& t) {
   int i = 0;
   if (t.num_rows == 1) {
     for (; i + 4 <= t.num_weights; i += 4) multiply<Weights, 4, 1>(t, i, 0);
   } else {
-    for (; i + 2 <= t.num_weights; i += 2) {
+    for (; i + kWeightsAtOnce <= t.num_weights; i += kWeightsAtOnce) {
       int r = 0;
-      for (; r + 3 <= t.num_rows; r += 3) multiply<Weights, 2, 3>(t, i, r);
-      for (; r < t.num_rows; ++r) multiply<Weights, 2, 1>(t, i, r);
+      for (; r + kRowsAtOnce <= t.num_rows; r += kRowsAtOnce) multiply<Weights, kWeightsAtOnce, kRowsAtOnce>(t, i, r);
+      for (; r < t.num_rows; ++r) multiply<Weights, kWeightsAtOnce, 1>(t, i, r);
     }
   }
   for (; i < t.num_weights; ++i)

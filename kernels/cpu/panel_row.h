@@ -13,21 +13,24 @@ inline std::uint32_t read_word(const std::uint8_t* p) {
   return word;
 }
 
-// Integers of a block; `words`: its vectors, from the row's word on.
+// Integers of a block, four to a word as the bytes of it; `words`: the block's vectors, from the row's word on.
 template <DType kType>
 inline void unpack_row_integers(const std::uint8_t* words, std::int8_t* q) {
-  std::uint32_t w[8] = {};
-  for (int v = 0; v < panel_words(kType); ++v) w[v] = read_word(words + v * kWordVectorBytes);
-  for (int i = 0; i < kBlock; ++i) {
-    const int j = i / 4, bit = 8 * (i % 4);
+  constexpr std::uint32_t kEach = 0x01010101u;
+  const auto word = [&](int vector) { return read_word(words + vector * kWordVectorBytes); };
+  std::uint32_t values[8];
+  for (int j = 0; j < 8; ++j) {
     if constexpr (kType == DType::kQ8_0) {
-      q[i] = static_cast<std::int8_t>(w[j] >> bit);
-      continue;
+      values[j] = word(j);
+    } else {
+      values[j] = (word(j % 4) >> (j < 4 ? 0 : 4)) & (15u * kEach);
+      if constexpr (has_five_bits(kType)) values[j] |= ((word(4) >> j) & kEach) << 4;
+      if constexpr (kType == DType::kQ6_K) values[j] |= ((word(4 + j / 4) >> (2 * (j % 4))) & (3u * kEach)) << 4;
     }
-    std::uint32_t value = (w[j % 4] >> (bit + 4 * (j / 4))) & 15u;
-    if constexpr (has_five_bits(kType)) value |= ((w[4] >> (bit + j)) & 1u) << 4;
-    if constexpr (kType == DType::kQ6_K) value |= ((w[4 + j / 4] >> (bit + 2 * (j % 4))) & 3u) << 4;
-    q[i] = static_cast<std::int8_t>(static_cast<int>(value) - panel_offset(kType));
+  }
+  __builtin_memcpy(q, values, sizeof values);
+  if constexpr (panel_offset(kType) != 0) {
+    for (int i = 0; i < kBlock; ++i) q[i] = static_cast<std::int8_t>(q[i] - panel_offset(kType));
   }
 }
 

@@ -6,6 +6,9 @@
 // group.
 #pragma once
 
+#include <cmath>
+#include <type_traits>
+
 #include "kernels/cuda/attention_params.h"
 #include "kernels/cuda/intrinsics.cuh"
 
@@ -37,6 +40,11 @@ struct TileLayout {
   }
 };
 
+struct PositionRange {
+  int begin, end;
+  QUIRE_DEVICE bool holds(int from, int to) const { return from >= begin && to <= end; }
+};
+
 // The rows and positions of one work item.
 struct RowTile {
   int sequence_row;    // of q, where the sequence's new tokens begin
@@ -56,6 +64,8 @@ struct RowTile {
   }
   // Of row `row` of the tile; rows beyond the last, which only fill up the fragments, stand behind it.
   QUIRE_DEVICE int position(int row) const { return first_position + (first_row + row) / group; }
+  // The positions that all rows see.
+  QUIRE_DEVICE PositionRange seen_by_all(int window) const { return {position(num_rows - 1) - window + 1, position(0) + 1}; }
   // Of row `row` of the tile in an array [T, Hq, D] of outer stride `stride`.
   QUIRE_DEVICE std::int64_t offset(int row, int kv_head, std::int64_t stride, int head_size) const {
     const int packed = first_row + row, token = packed / group;
@@ -140,6 +150,9 @@ QUIRE_DEVICE void add_values(const float (&weights)[kRowTiles][kFragments][4], c
   }
 }
 
+// Whether a row sees a position `age` before its own; below 0: in the future.
+QUIRE_DEVICE bool is_seen(int age, int window) { return static_cast<unsigned>(age) < static_cast<unsigned>(window); }
+
 // Sets scores of positions that a row does not see to -infinity. Column 0 is `first_position`; rows g and g + 8 stand at
 // positions[0] and positions[1].
 template <int kFragments>
@@ -149,10 +162,81 @@ QUIRE_DEVICE void mask(float (&scores)[kFragments][4], int first_position, const
   for (int n = 0; n < kFragments; ++n) {
     QUIRE_UNROLL
     for (int j = 0; j < 4; ++j) {
-      const int age = positions[j / 2] - (column + n * 8 + j % 2);  // below 0: in the future
-      if (static_cast<unsigned>(age) >= static_cast<unsigned>(window)) scores[n][j] = -INFINITY;
+      if (!is_seen(positions[j / 2] - (column + n * 8 + j % 2), window)) scores[n][j] = -INFINITY;
     }
   }
+}
+
+// ---- values that are not finite
+//
+// 0 times infinity is NaN, so a value that is not finite would reach rows that do not see its position wherever other rows of the
+// tile do. Such tiles are searched for them; they become 0, and in the end NaN where a row sees them.
+
+// What added to the magnitudes of two elements reaches their sign bits if they are infinity or NaN.
+template <typename T>
+inline constexpr std::uint32_t kToSign = 0x00800080u;  // BFloat16
+template <>
+inline constexpr std::uint32_t kToSign<Half> = 0x04000400u;
+
+// All bits of those of the elements that are not finite.
+template <typename T>
+QUIRE_DEVICE std::uint32_t non_finite(std::uint32_t pair) {
+  return (((pair & 0x7fff7fffu) + kToSign<T>) >> 15 & 0x00010001u) * 0xffffu;
+}
+template <typename T>
+QUIRE_DEVICE uint4 non_finite(uint4 chunk) {
+  return make_uint4(non_finite<T>(chunk.x), non_finite<T>(chunk.y), non_finite<T>(chunk.z), non_finite<T>(chunk.w));
+}
+
+// NaN into those elements of a chunk in memory for which `bad` has all bits.
+template <typename T>
+QUIRE_DEVICE void store_nan(T* chunk, uint4 bad) {
+  const std::uint32_t pairs[4] = {bad.x, bad.y, bad.z, bad.w};
+  T nan;
+  if constexpr (std::is_same_v<T, float>) {
+    nan = NAN;
+  } else {
+    nan.bits = 0x7fff;  // as conversion makes it
+  }
+  QUIRE_UNROLL
+  for (int i = 0; i < kChunkElements; ++i) {
+    if ((pairs[i / 2] >> (i % 2 * 16) & 0xffffu) != 0) store_global(chunk + i, nan);
+  }
+}
+
+// Whether the lane found some among num_chunks chunks in shared memory, now 0. A warp.
+template <typename T>
+QUIRE_DEVICE bool clear_non_finite(unsigned char* values, int num_chunks) {
+  bool found = false;
+  QUIRE_ROLLED
+  for (int i = lane_id(); i < num_chunks; i += 32) {
+    uint4* const at = reinterpret_cast<uint4*>(values) + i;
+    const uint4 chunk = load_shared(at), bad = non_finite<T>(chunk);
+    if ((bad.x | bad.y | bad.z | bad.w) == 0) continue;
+    store_shared(at, make_uint4(chunk.x & ~bad.x, chunk.y & ~bad.y, chunk.z & ~bad.z, chunk.w & ~bad.w));
+    found = true;
+  }
+  return found;
+}
+
+// All bits of those elements of a chunk of the row whose values it sees were cleared: of tiles of kTile positions that not all
+// rows see whole. Slow, and not called but for a model or a cache that is broken.
+template <typename T, int kHeadSize, int kTile>
+QUIRE_DEVICE uint4 seen_non_finite(const AttentionParams& params, const RowTile& tile, int row, int kv_head, int chunk) {
+  uint4 all = make_uint4(0, 0, 0, 0);
+  const PositionRange seen_by_all = tile.seen_by_all(params.window);
+  QUIRE_ROLLED
+  for (int position = tile.begin; position < tile.end; ++position) {
+    const int tile_begin = position / kTile * kTile;
+    if (seen_by_all.holds(tile_begin, tile_begin + kTile)) continue;
+    if (!is_seen(tile.position(row) - position, params.window)) continue;
+    const std::int64_t block = load_global(tile.pages + position / params.block_size);
+    const std::int64_t slot = std::int64_t{kv_head} * params.block_size + position % params.block_size;
+    const T* value = static_cast<const T*>(params.values) + block * params.block_stride + slot * kHeadSize;
+    const uint4 bad = non_finite<T>(load_global(reinterpret_cast<const uint4*>(value) + chunk));
+    all = make_uint4(all.x | bad.x, all.y | bad.y, all.z | bad.z, all.w | bad.w);
+  }
+  return all;
 }
 
 }  // namespace quire::cuda

@@ -44,12 +44,13 @@ template <typename Config>
 struct DecodeSums {
   float max[Config::kWarps][Config::kRows];
   float sum[Config::kWarps][Config::kRows];
+  unsigned cleared;  // above 0: some values were
 };
 
-// The warp's loop over its part of the item's tiles.
+// The warp's loop over its part of the item's tiles. `cleared`: whether the lane cleared values, see common.cuh.
 template <typename T, typename Config>
 QUIRE_DEVICE void attend(const AttentionParams& params, const RowTile& tile, int kv_head, const unsigned char* queries,
-                         unsigned char* ring, OnlineSoftmax& softmax, float (&out)[1][Config::kHeadSize / 8][4]) {
+                         unsigned char* ring, OnlineSoftmax& softmax, float (&out)[1][Config::kHeadSize / 8][4], bool& cleared) {
   constexpr int kHeadSize = Config::kHeadSize, kTile = Config::kTile, kStages = Config::kStages;
   constexpr int kFragments = Config::kPositions / 8;
   const int lane = lane_id();
@@ -75,6 +76,7 @@ QUIRE_DEVICE void attend(const AttentionParams& params, const RowTile& tile, int
   __syncthreads();
 
   const int positions[2] = {tile.position(lane / 4), tile.position(lane / 4 + 8)};
+  const PositionRange seen_by_all = tile.seen_by_all(params.window);
   for (int i = 0; i < num_tiles; ++i) {
     cp_async_wait<kStages - 2>();
     __syncwarp();  // part i of all lanes; and all are done with part i - 1
@@ -85,8 +87,11 @@ QUIRE_DEVICE void attend(const AttentionParams& params, const RowTile& tile, int
     float scores[1][kFragments][4];
     multiply_keys<T, kHeadSize>(queries, keys, scores);
     if (params.softcap > 0.0f) soft_cap(scores[0], params.softcap, params.cap_exponent);
-    if (end > tile.position(0) + 1 || begin <= tile.position(tile.num_rows - 1) - params.window) {
+    if (!seen_by_all.holds(begin, end)) {
       mask(scores[0], begin, positions, params.window);
+      unsigned char* const values = ring + i % kStages * 2 * Config::kPartBytes + Config::kPartBytes;
+      cleared |= clear_non_finite<T>(values, Config::kPartBytes / 16);
+      __syncwarp();
     }
     softmax.absorb(scores[0], out[0], params.exponent);
     add_values<T, kHeadSize>(scores, keys + Config::kPartBytes, out);
@@ -135,7 +140,8 @@ QUIRE_DEVICE float4 combine_parts(const float* outs, const DecodeSums<Config>& s
   }
   lse = log2_sum(top, sum, exponent);
   const float inverse = inverse_or_zero(sum);
-  return make_float4(out.x * inverse, out.y * inverse, out.z * inverse, out.w * inverse);
+  return make_float4(nan_if_infinite(out.x * inverse), nan_if_infinite(out.y * inverse), nan_if_infinite(out.z * inverse),
+                     nan_if_infinite(out.w * inverse));
 }
 
 template <typename T, typename Config>
@@ -150,6 +156,7 @@ __global__ void __launch_bounds__(Config::kThreads) decode_attention_kernel(cons
   if (item.sequence < 0) return;
   const int kv_head = kv_head_of(params);
   const RowTile tile(params, item);
+  if (threadIdx.x == 0) sums.cleared = 0;
   copy_queries<T, kHeadSize, Config::kRows, Config::kThreads>(queries, params, tile, kv_head);
   cp_async_commit();
 
@@ -160,8 +167,10 @@ __global__ void __launch_bounds__(Config::kThreads) decode_attention_kernel(cons
     QUIRE_UNROLL
     for (int j = 0; j < 4; ++j) out[0][n][j] = 0.0f;
   }
-  attend<T, Config>(params, tile, kv_head, queries, rings + warp_id() * Config::kRingBytes, softmax, out);
+  bool cleared = false;
+  attend<T, Config>(params, tile, kv_head, queries, rings + warp_id() * Config::kRingBytes, softmax, out, cleared);
   softmax.finish();
+  if (cleared) atomicAdd(&sums.cleared, 1u);
   cp_async_wait<0>();
   __syncthreads();  // all warps are done with their rings
   float* const outs = reinterpret_cast<float*>(rings);
@@ -172,7 +181,14 @@ __global__ void __launch_bounds__(Config::kThreads) decode_attention_kernel(cons
   for (int i = static_cast<int>(threadIdx.x); i < tile.num_rows * kQuads; i += Config::kThreads) {
     const int row = i / kQuads, element = i % kQuads * 4;
     float lse;
-    const float4 value = combine_parts<Config>(outs, sums, row, element, params.exponent, lse);
+    float4 value = combine_parts<Config>(outs, sums, row, element, params.exponent, lse);
+    if (sums.cleared != 0) {
+      const uint4 bad = seen_non_finite<T, kHeadSize, Config::kPositions>(params, tile, row, kv_head, element / kChunkElements);
+      const std::uint32_t low = element % kChunkElements == 0 ? bad.x : bad.z,
+                          high = element % kChunkElements == 0 ? bad.y : bad.w;
+      value = make_float4((low & 0xffffu) != 0 ? NAN : value.x, low >> 16 != 0 ? NAN : value.y,
+                          (high & 0xffffu) != 0 ? NAN : value.z, high >> 16 != 0 ? NAN : value.w);
+    }
     if (item.partial < 0) {
       T* to = static_cast<T*>(params.out) + tile.offset(row, kv_head, params.out_stride, kHeadSize) + element;
       store_global(reinterpret_cast<uint2*>(to), make_uint2(pack2<T>(value.x, value.y), pack2<T>(value.z, value.w)));

@@ -73,6 +73,9 @@ struct OnlineSoftmax {
 // 1 / sum; a row that sees nothing has sum 0 and becomes 0. NaN stays NaN.
 QUIRE_DEVICE float inverse_or_zero(float sum) { return sum == 0.0f ? 0.0f : 1.0f / sum; }
 
+// Whether a row's element that sees an infinite value becomes infinite or NaN depends on the weights of others; so it is NaN.
+QUIRE_DEVICE float nan_if_infinite(float x) { return fmaf(x, 0.0f, x); }
+
 // log2 of the sum of exp2(score * exponent) over what was seen; -infinity if nothing was.
 QUIRE_DEVICE float log2_sum(float max, float sum, float exponent) {
   return sum == 0.0f ? -INFINITY : fmaf(max, exponent, log2f(sum));

@@ -7,6 +7,7 @@
 //   QUIRE_SHARED(name, float[8][33]);    a static array of the block; every element is to be written before it is read
 //   QUIRE_DYNAMIC_SHARED(name);          unsigned char* to the block's dynamic memory, 1,024-byte aligned
 //   QUIRE_UNROLL                         before a loop whose body indexes registers
+//   QUIRE_ROLLED                         before a loop that is to cost few registers
 #pragma once
 
 #if defined(__CUDACC__)
@@ -20,6 +21,7 @@
   extern __shared__ __align__(1024) unsigned char quire_dynamic_shared[]; \
   unsigned char* const name = quire_dynamic_shared
 #define QUIRE_UNROLL _Pragma("unroll")
+#define QUIRE_ROLLED _Pragma("unroll 1")
 #else
 #include <simt/platform.h>
 #endif

@@ -5,7 +5,7 @@
 // Tiles begin at absolute multiples of kTile and all instances take a row through the same operations in the same order, so
 // the bits of a row depend on its item's range of positions alone, neither on M nor on its place in the tile. Tiles (and per
 // warp, those) that no row sees are skipped; masks are applied only where a row of the warp does not see all of a tile.
-// The values of positions that only other rows of the tile see are multiplied by 0: they must be finite.
+// Tiles that not all rows of the block see whole are searched for values that are not finite, see common.cuh.
 //
 //   D     M    registers (sm_80, sm_90a)   shared memory   blocks per SM (H200)   in flight per SM
 //   64    64   142, 147                    56 KB           3                      96 KB
@@ -71,9 +71,8 @@ class PrefillWarp {
   }
 
   // Scores of a tile, soft-capped and masked, then their exponentials.
-  QUIRE_DEVICE void score(const RowTile& tile, const unsigned char* keys, int tile_begin) {
+  QUIRE_DEVICE void score(const RowTile& tile, const unsigned char* keys, int tile_begin, bool is_whole) {
     multiply_keys<T, kHeadSize>(queries_, keys, scores_);
-    const bool is_whole = tile_begin + kTile - 1 <= first_position_ && tile_begin > last_position_ - params_.window;
     QUIRE_UNROLL
     for (int r = 0; r < kRowTiles; ++r) {
       if (params_.softcap > 0.0f) soft_cap(scores_[r], params_.softcap, params_.cap_exponent);
@@ -87,7 +86,8 @@ class PrefillWarp {
   QUIRE_DEVICE void weigh(const unsigned char* values) { add_values<T, kHeadSize>(scores_, values, out_); }
 
   // To `out`, through the warp's own rows of Q's shared memory, so that whole sectors are written.
-  QUIRE_DEVICE void store(const RowTile& tile, int kv_head) {
+  // `cleared`: whether values were.
+  QUIRE_DEVICE void store(const RowTile& tile, int kv_head, bool cleared) {
     finish();
     const int lane = lane_id();
     QUIRE_UNROLL
@@ -110,10 +110,13 @@ class PrefillWarp {
       const std::int64_t offset = tile.offset(first_row_ + row, kv_head, params_.out_stride, kHeadSize);
       store_global(reinterpret_cast<uint4*>(out + offset + chunk * kChunkElements), load_shared(from));
     }
+    if (cleared) {
+      mark(tile, kv_head, [&](int row) { return out + tile.offset(row, kv_head, params_.out_stride, kHeadSize); });
+    }
   }
 
   // To partial rows from `first` on.
-  QUIRE_DEVICE void store_partial(const RowTile& tile, std::int64_t first) {
+  QUIRE_DEVICE void store_partial(const RowTile& tile, std::int64_t first, int kv_head, bool cleared) {
     finish();
     QUIRE_UNROLL
     for (int r = 0; r < kRowTiles; ++r) {
@@ -131,9 +134,22 @@ class PrefillWarp {
         }
       }
     }
+    if (cleared) mark(tile, kv_head, [&](int row) { return params_.partial_out + (first + row) * kHeadSize; });
   }
 
  private:
+  // NaN into the warp's rows, at row_at(row) in memory, where they see values that were cleared.
+  template <typename RowAt>
+  QUIRE_DEVICE void mark(const RowTile& tile, int kv_head, const RowAt& row_at) {
+    __syncwarp();  // other lanes' stores
+    QUIRE_ROLLED
+    for (int i = lane_id(); i < kRowTiles * 16 * Layout::kChunks; i += 32) {
+      const int row = first_row_ + i / Layout::kChunks, chunk = i % Layout::kChunks;
+      if (row >= tile.num_rows) continue;
+      const uint4 bad = seen_non_finite<T, kHeadSize, kTile>(params_, tile, row, kv_head, chunk);
+      store_nan(row_at(row) + chunk * kChunkElements, bad);
+    }
+  }
   QUIRE_DEVICE int row_of(int r, int i) const { return first_row_ + r * 16 + i * 8 + lane_id() / 4; }
   QUIRE_DEVICE void finish() {
     QUIRE_UNROLL
@@ -143,7 +159,7 @@ class PrefillWarp {
       QUIRE_UNROLL
       for (int n = 0; n < kHeadSize / 8; ++n) {
         QUIRE_UNROLL
-        for (int j = 0; j < 4; ++j) out_[r][n][j] *= inverse[j / 2];
+        for (int j = 0; j < 4; ++j) out_[r][n][j] = nan_if_infinite(out_[r][n][j] * inverse[j / 2]);
       }
     }
   }
@@ -158,10 +174,18 @@ class PrefillWarp {
   OnlineSoftmax softmax_[kRowTiles];
 };
 
+// In shared memory, since the loop has no registers left.
+struct PrefillBlock {
+  PositionRange seen_by_all;
+  unsigned cleared;    // above 0: values were
+  int first_position;  // of the first tile
+};
+
 template <typename T, typename Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm) prefill_attention_kernel(const AttentionParams params) {
   constexpr int kHeadSize = Config::kHeadSize, kTile = Config::kTile, kStages = Config::kStages, kRuns = Config::kRuns;
   QUIRE_DYNAMIC_SHARED(shared);
+  QUIRE_SHARED(block, PrefillBlock);
   unsigned char* const queries = shared;
   unsigned char* const ring = shared + Config::kQueryBytes;
 
@@ -172,6 +196,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm) prefil
   const int first_tile = tile.begin / kTile;
   const int num_tiles = tile.begin < tile.end ? (tile.end - 1) / kTile + 1 - first_tile : 0;
 
+  if (threadIdx.x == 0) block = {tile.seen_by_all(params.window), 0, first_tile * kTile};
   copy_queries<T, kHeadSize, Config::kRows, Config::kThreads>(queries, params, tile, kv_head);
   const int first_run_row = warp_id() * kRuns * 8;
   PageIterator<kTile, kRuns> pages(params, tile.pages, first_tile * kTile + first_run_row, tile.begin, tile.end);
@@ -199,15 +224,23 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm) prefil
   for (int i = 0; i < kStages - 1; ++i) copy_tile(i);
 
   PrefillWarp<T, Config> warp(params, tile, queries);
+  __syncthreads();  // `block`
   for (int i = 0; i < num_tiles; ++i) {
-    const unsigned char* const keys = ring + i % kStages * 2 * Config::kTileBytes;
-    const int tile_begin = (first_tile + i) * kTile;
+    unsigned char* const keys = ring + i % kStages * 2 * Config::kTileBytes;
+    const int tile_begin = block.first_position + i * kTile;
     cp_async_wait<2 * (kStages - 1) - 1>();  // keys i
     __syncthreads();                         // of all warps; and all are done with tile i - 1
     copy_tile(i + kStages - 1);
     const bool sees = warp.sees(tile_begin);
-    if (sees) warp.score(tile, keys, tile_begin);
+    const bool is_whole = block.seen_by_all.holds(tile_begin, tile_begin + kTile);
+    if (sees) warp.score(tile, keys, tile_begin, is_whole);
     cp_async_wait<2 * (kStages - 1)>();  // values i
+    if (!block.seen_by_all.holds(tile_begin, tile_begin + kTile)) {
+      __syncwarp();  // what the warp copied
+      constexpr int kShare = Config::kTileBytes / Config::kWarps;
+      unsigned char* const share = keys + Config::kTileBytes + warp_id() * kShare;
+      if (clear_non_finite<T>(share, kShare / 16)) atomicAdd(&block.cleared, 1u);
+    }
     __syncthreads();
     if (sees) warp.weigh(keys + Config::kTileBytes);
   }
@@ -217,9 +250,9 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm) prefil
   const WorkItem done = params.items[work_index(params)];
   const RowTile rows(params, done);
   if (done.partial < 0) {
-    warp.store(rows, kv_head);
+    warp.store(rows, kv_head, block.cleared != 0);
   } else {
-    warp.store_partial(rows, done.partial + std::int64_t{kv_head} * done.num_rows);
+    warp.store_partial(rows, done.partial + std::int64_t{kv_head} * done.num_rows, kv_head, block.cleared != 0);
   }
 }
 

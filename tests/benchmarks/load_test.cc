@@ -236,6 +236,19 @@ TEST(Workload, PausesThatOnlyWaitAreRefused) {
   EXPECT_ERROR(replay_workload({}, {.first_row = 4}, trace, "t"), ErrorCode::kInvalidArgument, "first row is 4, of the 3");
 }
 
+// Otherwise a sweep would find the prompts of its first load in the prefix cache.
+TEST(Workload, RunsOfOneSeedHaveEqualLengthsAndShareNoPrompt) {
+  const auto first = draw_workload({.run = 0, .input_tokens = {1, 99}, .prefix_tokens = 5}, {}, {});
+  const auto second = draw_workload({.run = 1, .input_tokens = {1, 99}, .prefix_tokens = 5}, {}, {});
+  std::set<std::uint64_t> keys;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    EXPECT_EQ(first[i].input_tokens, second[i].input_tokens);
+    for (const auto* request : {&first[i], &second[i]})
+      for (const PromptSegment& segment : request->prompt) keys.insert(segment.key);
+  }
+  EXPECT_EQ(keys.size(), 2 * (first.size() + 1));
+}
+
 TEST(Workload, WarmupSharesNothing) {
   const auto requests = draw_workload({.num_requests = 2, .prefix_tokens = 50}, {}, {});
   const auto warmup = warmup_workload(requests, 3);

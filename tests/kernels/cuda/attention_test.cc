@@ -1,5 +1,5 @@
 // The CUDA attention kernels, run by the emulator, against the double-precision oracle: every kernel and way to plan it over the
-// shapes it supports. Every case is poisoned, see attention_problem.h. Bit equality: attention_bits_test.cc.
+// shapes it supports. Every case is poisoned, see paged_layout.h. Bit equality: attention_bits_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 
 class CudaAttention : public ::testing::TestWithParam<Way> {
  protected:
-  void check(const AttentionProblem& problem) const {
+  void check(const AttentionCase& problem) const {
     DeviceAttention attention(problem);
     const double error = problem.dtype == DType::kBF16 ? 1.0 / 128 : 1.0 / 1024;
     EXPECT_TRUE(near(attention.run(run()), attention.expected(), error, error));
@@ -84,9 +84,10 @@ TEST_P(CudaAttention, ExplicitScale) {
 }
 
 TEST_P(CudaAttention, ChunksAtEveryOffset) {
-  for (const int first : {0, 1, 7, 63, 64, 65, 127, 130}) {
+  for (const int first : {0, 1, 7, 62, 63, 64, 65, 127, 130}) {
     SCOPED_TRACE(first);
     check({.sequences = {{1, 70, first + 70}, {2, 1, first + 1}}, .num_heads = 3, .num_kv_heads = 1});
+    check({.sequences = {{1, 4, first + 4}}, .num_heads = 1, .num_kv_heads = 1});
   }
 }
 
@@ -121,7 +122,7 @@ TEST_P(CudaAttention, RowsOfAWiderMatrix) {
 }
 
 TEST_P(CudaAttention, SegmentsKeepAbsoluteOffsets) {
-  const std::vector<DeviceSequence> all{{1, 1, 20}, {2, 1, 40}, {3, 9, 30}, {4, 5, 5}};
+  const std::vector<PagedSequence> all{{1, 1, 20}, {2, 1, 40}, {3, 9, 30}, {4, 5, 5}};
   DeviceAttention attention({.sequences = all});
   const std::vector<float> whole = attention.run(run());
   AttentionArgs args = attention.args();
@@ -149,7 +150,7 @@ TEST_P(CudaAttention, PlansMayReachBeyondWhatRowsSee) {
 TEST_P(CudaAttention, NanInAVisibleKeyReachesTheRowsThatSeeItAndNoOther) {
   DeviceAttention attention({.sequences = {{1, 3, 20}, {2, 1, 20}}, .placement = 3});
   const std::vector<float> before = attention.run(run());
-  attention.keys()[attention.element_of(0, 18, 0) + 5] = 0x7fff;  // the last two rows of sequence 0 see it
+  attention.keys()[attention.layout().element_of(0, 18, 0) + 5] = 0x7fff;  // the last two rows of sequence 0 see it
   const std::vector<float> after = attention.run(run());
   constexpr int kWidth = 4 * 64;
   for (int row = 0; row < 4; ++row) {
@@ -158,6 +159,36 @@ TEST_P(CudaAttention, NanInAVisibleKeyReachesTheRowsThatSeeItAndNoOther) {
       ASSERT_EQ(std::isnan(after[row * kWidth + i]), touched) << row << " " << i;
       if (!touched) {
         ASSERT_EQ(after[row * kWidth + i], before[row * kWidth + i]);
+      }
+    }
+  }
+}
+
+TEST_P(CudaAttention, AValueThatIsNotFiniteReachesTheRowsThatSeeItAndNoOther) {
+  constexpr int kWidth = 4 * 64, kFirst = 40, kRows = 35, kWindow = 20;
+  struct Bad {
+    int position, element;
+    float value;
+  };
+  // Seen by some of the rows of a tile: in its midst, at the end of what a warp copies, in another tile.
+  for (const Bad& bad : {Bad{49, 5, NAN}, Bad{47, 63, INFINITY}, Bad{70, 8, -INFINITY}}) {
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+      SCOPED_TRACE(::testing::Message() << to_string(dtype) << " " << bad.value);
+      DeviceAttention attention(
+          {.sequences = {{1, kRows, kFirst + kRows}, {2, 1, 20}}, .window = kWindow, .dtype = dtype, .placement = 3});
+      const std::size_t place = attention.layout().element_of(0, bad.position, 0) + static_cast<std::size_t>(bad.element);
+      attention.values()[place] = from_float(0.0f, dtype);
+      const std::vector<float> zero = attention.run(run());
+      attention.values()[place] = from_float(bad.value, dtype);
+      const std::vector<float> out = attention.run(run());
+      for (int row = 0; row <= kRows; ++row) {
+        const int age = kFirst + row - bad.position;
+        for (int i = 0; i < kWidth; ++i) {
+          // KV head 0 serves the first half of the heads.
+          const bool sees = row < kRows && age >= 0 && age < kWindow && i < kWidth / 2 && i % 64 == bad.element;
+          const auto at = static_cast<std::size_t>(row * kWidth + i);
+          ASSERT_TRUE(sees ? std::isnan(out[at]) : out[at] == zero[at]) << row << ", " << i << ": " << out[at];
+        }
       }
     }
   }
@@ -193,7 +224,7 @@ TEST_P(PeerBugs, B056_B058_B061_OffsetsBeyond32Bits) {
 TEST_P(PeerBugs, B062_BlockSizesAndLongContexts) {
   for (const int block_size : {8, 16, 32, 64, 96, 128, 192, 256}) {
     SCOPED_TRACE(block_size);
-    AttentionProblem problem{.sequences = {}, .num_heads = 1, .num_kv_heads = 1, .block_size = block_size};
+    AttentionCase problem{.sequences = {}, .num_heads = 1, .num_kv_heads = 1, .block_size = block_size};
     for (const int kv_len : {block_size - 1, block_size, block_size + 1}) {
       problem.sequences.push_back({static_cast<std::uint64_t>(kv_len), 1, kv_len});
     }
@@ -214,7 +245,7 @@ TEST_P(PeerBugs, B064_B065_AnyRatioOfQueryToKvHeads) {
 }
 
 TEST_P(PeerBugs, B067_WhatStandsInUnusedSlotsDoesNotMatter) {
-  AttentionProblem problem{.sequences = {{1, 1, 41}, {2, 20, 37}}, .window = 17, .poison = 0.0f};
+  AttentionCase problem{.sequences = {{1, 1, 41}, {2, 20, 37}}, .window = 17, .poison = 0.0f};
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     problem.dtype = dtype;
     problem.poison = 0.0f;
@@ -239,7 +270,7 @@ TEST_P(PeerBugs, B068_ExtremeScoresAndRowsThatSeeNothing) {
   DeviceAttention attention({.sequences = {{1, 1, 20}}, .num_heads = 1, .num_kv_heads = 1});
   const AttentionArgs args = attention.args();
   for (int d = 0; d < 64; ++d) static_cast<std::uint16_t*>(args.q.data)[d] = from_float(d == 0 ? -INFINITY : 0.0f, DType::kF16);
-  for (int i = 0; i < 20; ++i) attention.keys()[attention.element_of(0, i, 0)] = from_float(1.0f, DType::kF16);
+  for (int i = 0; i < 20; ++i) attention.keys()[attention.layout().element_of(0, i, 0)] = from_float(1.0f, DType::kF16);
   EXPECT_TRUE(same_bits(attention.run(run()), std::vector<float>(64, 0.0f)));
 }
 
@@ -267,7 +298,7 @@ TEST_P(PeerBugs, B082_TheTableEndsWithTheContext) {
 TEST_P(PeerBugs, B085_PaddedLaunchesDoNothingMore) {
   AttentionRun padded = run();
   padded.padding = 3;
-  const AttentionProblem problem{.sequences = {{1, 1, 500}, {2, 20, 37}}, .num_kv_heads = 1};
+  const AttentionCase problem{.sequences = {{1, 1, 500}, {2, 20, 37}}, .num_kv_heads = 1};
   EXPECT_TRUE(same_bits(run_attention(problem, padded), run_attention(problem, run())));
 }
 

@@ -164,6 +164,16 @@ TEST_P(CudaMatmulQuantized, ReadsTheWeightsOnceForEightRows) {
   }
 }
 
+TEST_P(CudaMatmulQuantized, WritesEachResultOnce) {  // a block too much would be overwritten by the right one
+  if (!simt::has_hooks()) GTEST_SKIP() << "only hooks see these stores";
+  const Product product{GetParam(), DType::kBF16, 32, 256};
+  const DeviceTensor weight = product.packed(), x(DType::kBF16, {9, 256}, noises(9 * 256, 3)), out(DType::kF32, {9, 32});
+  const simt::ScopedOptions scope({.count_traffic = true});
+  (void)simt::take_statistics();
+  cuda::matmul_quantized({.x = x, .num_projections = 1, .projections = {{weight, {}, out}}}, nullptr);
+  EXPECT_EQ(simt::take_statistics().global_stores.num_bytes, 9 * 32 * 4);
+}
+
 TEST_P(CudaMatmulQuantized, BiasOutTypesStridesAndRowsOfAMatrix) {
   const Product product{GetParam(), DType::kF16, 48, 256};
   const std::vector<float> x = noises(2 * 256, 3), bias_values = noises(48, 4);

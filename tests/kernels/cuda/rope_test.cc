@@ -115,6 +115,28 @@ TEST_P(CudaRope, RopeAppendIsItsParts) {
   }
 }
 
+TEST(PeerBugs, B062_B064_B065_AnyHeadsAndBlockSizes) {
+  constexpr int kSize = 24, kTokens = 3;
+  const std::vector<std::int64_t> slots{17, 0, 255};
+  const DeviceTensor cos_sin = table({5, 0, 900}, frequencies(kSize / 2), 1.0f), where({kTokens}, slots);
+  constexpr std::pair<int, int> kHeads[] = {{1, 1}, {9, 3}, {14, 2}, {5, 1}, {6, 2}, {7, 1}, {16, 1}};
+  for (const auto& [heads, kv_heads] : kHeads) {
+    for (const int block_size : {1, 3, 8, 96, 128, 256}) {
+      const DeviceTensor q(DType::kBF16, {kTokens, heads, kSize}, noises(kTokens * heads * kSize, 1)),
+          part_q(DType::kBF16, {kTokens, heads, kSize}, noises(kTokens * heads * kSize, 1)),
+          k(DType::kBF16, {kTokens, kv_heads, kSize}, noises(kTokens * kv_heads * kSize, 2)),
+          part_k(DType::kBF16, {kTokens, kv_heads, kSize}, noises(kTokens * kv_heads * kSize, 2)),
+          v(DType::kBF16, {kTokens, kv_heads, kSize}, noises(kTokens * kv_heads * kSize, 3));
+      const PoolLayer pool(DType::kBF16, 256 / block_size + 1, block_size, kv_heads, kSize);
+      cuda::rope({part_q, cos_sin, RopeKind::kHalfSplit}, nullptr);
+      cuda::rope({part_k, cos_sin, RopeKind::kHalfSplit}, nullptr);
+      cuda::rope_append_kv({q, k, v, cos_sin, where, pool.layer(), RopeKind::kHalfSplit}, nullptr);
+      EXPECT_EQ(q.bytes(), part_q.bytes()) << heads << ", " << kv_heads;
+      EXPECT_TRUE(same_bits(pool.floats(), pool.expected(part_k.floats(), v.floats(), slots))) << kv_heads << ", " << block_size;
+    }
+  }
+}
+
 TEST(CudaRopeArguments, AreRefusedByName) {
   const DeviceTensor x(DType::kBF16, {3, 2, 64}), f32(DType::kF32, {3, 2, 64}), half(DType::kF16, {3, 4, 64});
   const DeviceTensor cos_sin(DType::kF32, {3, 32, 2}), few(DType::kF32, {2, 32, 2}), wide(DType::kF32, {3, 33, 2});

@@ -328,6 +328,88 @@ TEST(PackSampleRows, KeepsEveryField) {
   EXPECT_TRUE(packed.empty());
 }
 
+// ---- faults that peers' users reported
+
+TEST(PeerBugs, B068_OnlyVeryUnlikelyTokens) {
+  std::vector<float> logits(1500, -1e5f);
+  logits[700] = -99998.0f;
+  for (const float temperature : {0.0f, 0.01f, 1.0f}) {
+    const SampleRow row{.temperature = temperature, .top_p = 0.5f, .logprob = true};
+    const SampleResult result = sample_on_device({logits}, {row})[0];
+    EXPECT_TRUE(result.ok && result.token >= 0);
+    EXPECT_TRUE(equals_cpu({logits}, {row})) << temperature;
+  }
+}
+
+TEST(PeerBugs, B091_B092_ASeedIsItsRowsAlone) {
+  const Logits same(8, noises(1100, 4, 2.0f));
+  std::vector<SampleRow> alone;
+  for (std::uint32_t i = 0; i < 8; ++i) alone.push_back({.seed = 77, .counter = i % 4});
+  const std::vector<SampleResult> expected = sample_on_device(same, alone);
+  for (int r = 0; r < 4; ++r) EXPECT_EQ(expected[r].token, expected[r + 4].token) << "one seed twice in a batch";
+  for (std::uint32_t place = 0; place < 8; ++place) {
+    std::vector<SampleRow> rows(8);
+    for (std::uint32_t i = 0; i < 8; ++i) rows[i].seed = 1000 + i;
+    rows[place] = alone[2];
+    EXPECT_EQ(sample_on_device(same, rows)[place].token, expected[2].token) << place;
+  }
+}
+
+TEST(PeerBugs, B094_TiesAtTheLimitGoToTheLowerIds) {
+  std::vector<float> few(1100, -kInfinity), five(1100, 0.0f);
+  few[0] = std::log(0.4f), few[1] = few[2] = std::log(0.3f);
+  for (const int id : {30, 31, 640, 900, 1099}) five[id] = 5.0f;
+  Logits logits;
+  std::vector<SampleRow> rows;
+  for (std::uint32_t i = 0; i < 64; ++i) {
+    logits.push_back(i % 2 == 0 ? few : five);
+    rows.push_back({.top_k = i % 2 == 0 ? 2 : 3, .seed = 3, .counter = i});
+  }
+  const std::vector<SampleResult> batch = sample_on_device(logits, rows);
+  for (std::uint32_t i = 0; i < 64; ++i) {
+    EXPECT_TRUE(i % 2 == 0 ? batch[i].token < 2 : batch[i].token == 30 || batch[i].token == 31 || batch[i].token == 640) << i;
+    if (i < 8) {
+      EXPECT_EQ(sample_on_device({logits[i]}, {rows[i]})[0].token, batch[i].token) << "alone";
+    }
+  }
+}
+
+TEST(PeerBugs, B095_OneTokenIsNeverNone) {
+  std::vector<float> logits = noises(1100, 4);
+  logits[1024] = 9.0f;
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    const SampleRow row{.temperature = 0.01f, .top_k = 1, .top_p = 0.8f, .min_p = 0.5f, .typical_p = 0.5f, .counter = i};
+    EXPECT_EQ(sample_on_device({logits}, {row})[0].token, 1024);
+  }
+}
+
+TEST(PeerBugs, B097_TheEndsOfTheDrawFindATokenWithWeight) {
+  std::vector<float> logits(1100, -kInfinity);
+  for (int id = 1; id < 1000; ++id) logits[id] = noise(id);
+  logits[0] = logits[1001] = -104.5f;  // weight 0
+  const DeviceTensor view(DType::kF32, {1, 1100}, logits), scratch(DType::kF32, {1, 1100});
+  for (const double uniform : {0.0, std::nextafter(1.0, 0.0)}) {
+    cuda::DeviceSampleRow row;
+    row.num_allowed = 1100;
+    row.uniform = uniform;
+    const simt::DeviceBuffer<cuda::DeviceSampleRow> rows(std::vector<cuda::DeviceSampleRow>{row});
+    const simt::DeviceBuffer<SampleResult> results(1);
+    cuda::sample({view, rows.data(), scratch.view().as<float>(), results.data()}, nullptr);
+    EXPECT_EQ(results[0].token, uniform == 0.0 ? 1 : 999);
+  }
+}
+
+TEST(PeerBugs, B098_TheLowestOfEqualMaxima) {
+  std::vector<float> logits = noises(1100, 4);
+  logits[5] = logits[9] = 20.0f;
+  const Logits batch(5, logits);
+  for (const float temperature : {0.0f, 1e-6f}) {
+    const SampleRow greedy{.temperature = temperature};
+    EXPECT_EQ(sample_on_device({logits}, {greedy})[0].token, 5);
+    for (const SampleResult& result : sample_on_device(batch, std::vector<SampleRow>(5, greedy))) EXPECT_EQ(result.token, 5);
+  }
+}
+
 TEST(CudaSamplingArguments, AreRefusedByName) {
   const DeviceTensor half(DType::kF16, {2, 10}), vector(DType::kF32, {10});
   EXPECT_ERROR(cuda::sample({half, nullptr, nullptr, nullptr}, nullptr), ErrorCode::kInvalidArgument, "sample: logits is F16");

@@ -33,6 +33,7 @@
   name##_type& name = *static_cast<name##_type*>(::simt::shared_array(&name##_key, sizeof(name##_type), #name))
 #define QUIRE_DYNAMIC_SHARED(name) unsigned char* const name = ::simt::dynamic_shared()
 #define QUIRE_UNROLL
+#define QUIRE_ROLLED
 
 // ---- barriers and fences
 

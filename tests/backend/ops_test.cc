@@ -127,7 +127,7 @@ class OpsTest : public ::testing::TestWithParam<TestDevice> {
   // As a file's matrix of F32 gets onto the device; `values` become what it holds.
   Tensor matrix(std::int64_t rows, std::int64_t columns, MatrixUse use, std::vector<float>& values) {
     const TensorView file(values.data(), DType::kF32, {rows, columns});
-    Tensor held(*backend_, backend_->matrix_dtype(file, use), {rows, columns});
+    Tensor held(*backend_, backend_->matrix_form(file, use).dtype, {rows, columns});
     backend_->upload_matrix(held, file);
     values = rounded(held.view().dtype, std::move(values));
     return held;

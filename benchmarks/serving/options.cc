@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 namespace quire::bench {
 namespace {
@@ -24,6 +25,9 @@ void add_target_options(CLI::App& app, ServeBenchOptions& options, OptionTexts& 
   app.add_option("--device", options.device, "cpu, cuda or cuda:N")->group(engine)->capture_default_str();
   app.add_option("--threads", options.engine.num_threads, "CPU threads; 0: all cores")->group(engine)->capture_default_str();
   app.add_option("--max-batched-tokens", options.engine.max_batched_tokens, "tokens of a step")
+      ->group(engine)
+      ->capture_default_str();
+  app.add_option("--max-step-ms", options.engine.max_step_ms, "limit of a step beside running streams; 0: none")
       ->group(engine)
       ->capture_default_str();
   app.add_option("--max-running", options.engine.max_running, "sequences that share a step")
@@ -173,6 +177,7 @@ json::object engine_json(const ServeBenchOptions& options) {
   return {{"device", options.device},
           {"threads", engine.num_threads},
           {"max_batched_tokens", engine.max_batched_tokens},
+          {"max_step_ms", engine.max_step_ms},
           {"max_running", engine.max_running},
           {"block_size", engine.block_size},
           {"num_blocks", engine.num_blocks},

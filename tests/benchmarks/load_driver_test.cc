@@ -68,7 +68,7 @@ PlannedRequest planned(double due_s, int output_tokens = 1) {
 }
 
 TEST(LoadDriver, OpenLoopWaitsForNoAnswer) {
-  TimedTarget target([](std::size_t) { return milliseconds(150); });
+  TimedTarget target([](std::size_t) { return milliseconds(300); });
   const RunRecord run = run_load({planned(0), planned(0.01), planned(0.02), planned(0.03)}, target, {});
   EXPECT_FALSE(run.given_up);
   ASSERT_EQ(run.requests.size(), 4u);
@@ -76,7 +76,7 @@ TEST(LoadDriver, OpenLoopWaitsForNoAnswer) {
     const RequestRecord& request = run.requests[i];
     EXPECT_EQ(request.due_s, 0.01 * static_cast<double>(i));
     EXPECT_GE(request.sent_s, request.due_s);
-    EXPECT_GE(request.end_s, request.sent_s + 0.15);
+    EXPECT_GE(request.end_s, request.sent_s + 0.3);
     EXPECT_EQ(request.end_s, request.piece_s.at(0));
     EXPECT_EQ(request.input_tokens, 3);
     EXPECT_FALSE(request.failure);
@@ -104,7 +104,7 @@ TEST(LoadDriver, LatenessOfTheGeneratorHidesNothing) {
 }
 
 TEST(LoadDriver, ClosedLoopKeepsItsStreamsBusy) {
-  TimedTarget target([](std::size_t index) { return milliseconds(index % 3 == 0 ? 40 : 5); });
+  TimedTarget target([](std::size_t index) { return milliseconds(index % 3 == 0 ? 60 : 30); });
   std::vector<PlannedRequest> workload(20, planned(1e9));  // when they are due plays no part
   const RunRecord run = run_load(workload, target, {.num_streams = 3});
   EXPECT_EQ(run.requests.size(), 20u);

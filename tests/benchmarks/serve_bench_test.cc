@@ -81,7 +81,7 @@ TEST(ServeBench, MeasuresTheLibraryInAClosedLoop) {
 
 TEST(ServeBench, MeasuresOpenLoopsAndTraces) {
   const std::string file = testing::TempDir() + "/results.jsonl";
-  const Outcome poisson = run(on_tiny("--rate 400 --json " + file));
+  const Outcome poisson = run(on_tiny("--rate 400 --max-step-ms 50 --json " + file));
   ASSERT_EQ(poisson.status, 0) << poisson.err;
   EXPECT_THAT(poisson.out, AllOf(HasSubstr("poisson, 400 requests/s"), HasSubstr("generator's lateness")));
   const Outcome trace =
@@ -94,6 +94,7 @@ TEST(ServeBench, MeasuresOpenLoopsAndTraces) {
   std::string first, second, third;
   EXPECT_TRUE(std::getline(lines, first) && std::getline(lines, second));
   EXPECT_FALSE(std::getline(lines, third));
+  EXPECT_EQ(json::parse(first).at("parameters").at("max_step_ms"), 50);
   EXPECT_EQ(json::parse(second).at("load").at("kind"), "trace");
 }
 

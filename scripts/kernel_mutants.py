@@ -187,7 +187,7 @@ def arithmetic(code, begin, end):
             kind, what = "kOther", f"{operator} to {OPERATORS[operator]}"
         yield at, at, f"mutant::Operator<{{n}}, mutant::{kind}>{{{{}}}} {operator} ", "", what
     for found in re.finditer(r" [-+]= ", code[begin:end]):
-        yield begin + found.end(), begin + found.end(), "mutant::step({n}) + ", "", "steps one more"
+        yield begin + found.end(), begin + found.end(), "mutant::Step<{n}>{{}} + ", "", "steps one more"
     for found in INTEGER.finditer(code, begin, end):
         if not in_head(found.start()):
             yield *found.span(), "mutant::larger<{n}>(", ")", f"{found.group()} plus 1"
@@ -247,7 +247,8 @@ inline bool is_active(int n) {
   return active == n;
 }
 constexpr bool on(int n) { return __builtin_is_constant_evaluated() ? false : is_active(n); }
-constexpr int step(int n) { return on(n) ? 1 : 0; }
+template <int n> struct Step {};  // a += Step() + b
+template <int n, typename T> constexpr T operator+(Step<n>, T x) { return on(n) ? static_cast<T>(x + 1) : x; }
 template <int n, typename T> constexpr T larger(T x) { return on(n) ? static_cast<T>(x + 1) : x; }
 template <int n> struct Bound {
   template <typename T> static constexpr T min(T a, T b) { return (b < a) != on(n) ? b : a; }

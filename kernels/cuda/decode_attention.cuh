@@ -5,11 +5,11 @@
 // these are then combined in the order of the warps.
 //
 //   D     registers (sm_80, sm_90a)   shared memory   blocks per SM (H200)   in flight per SM
-//   64    96, 96                      67 KB           3                      144 KB
-//   80    113, 111                    64 KB           3                      120 KB
+//   64    80, 80                      67 KB           3                      144 KB
+//   80    95, 96                      64 KB           3                      120 KB
 //   96    124, 123                    76 KB           2                      96 KB
-//   128   126, 126                    69 KB           3                      96 KB
-//   256   236, 235                    73 KB           3                      96 KB
+//   128   127, 127                    69 KB           3                      96 KB
+//   256   242, 240                    73 KB           3                      96 KB
 //
 // (nvcc 13.0, no spills; in flight: what is copied while a part is computed. 27 KB hide the latency of an H200's memory.)
 #pragma once

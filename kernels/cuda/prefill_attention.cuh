@@ -4,20 +4,20 @@
 //
 // Tiles begin at absolute multiples of kTile and all instances take a row through the same operations in the same order, so
 // the bits of a row depend on its item's range of positions alone, neither on M nor on its place in the tile. Tiles (and per
-// warp, those) that no row sees are skipped; masks are applied only where a row of the warp does not see all of a tile.
+// warp, those) that no row sees are skipped; masks are applied only where a row of the block does not see all of a tile.
 // Tiles that not all rows of the block see whole are searched for values that are not finite, see common.cuh.
 //
 //   D     M    registers (sm_80, sm_90a)   shared memory   blocks per SM (H200)   in flight per SM
-//   64    64   142, 147                    56 KB           3                      96 KB
-//   64    128  224, 228                    64 KB           2                      64 KB
-//   80    64   162, 168                    50 KB           3                      60 KB
-//   96    64   175, 183                    60 KB           2                      48 KB
-//   128   64   192, 200                    80 KB           2                      64 KB
-//   128   128  255, 255                    96 KB           2                      64 KB
-//   256   64   250, 251                    96 KB           2                      64 KB
+//   64    64   141, 143                    57 KB           3                      96 KB
+//   64    128  223, 223                    65 KB           2                      64 KB
+//   80    64   160, 160                    51 KB           3                      60 KB
+//   96    64   172, 179                    61 KB           2                      48 KB
+//   128   64   190, 194                    81 KB           2                      64 KB
+//   128   128  255, 255                    97 KB           2                      64 KB
+//   256   64   249, 250                    97 KB           2                      64 KB
 //
-// (nvcc 13.0, no spills; in flight: what is copied while a tile is computed. 27 KB hide the latency of an H200's memory; all fit
-// the 99 KB that a block may have on sm_86 and sm_89.)
+// (nvcc 13.0, no spills in the loop; in flight: what is copied while a tile is computed. 27 KB hide the latency of an H200's
+// memory; all fit the 99 KB that a block may have on sm_86 and sm_89.)
 #pragma once
 
 #include "kernels/cuda/common.cuh"

@@ -225,6 +225,34 @@ TEST(CudaSampling, ExponentialsHaveTheBitsOfTheCpu) {
   for (int i = 0; i < kCases; ++i) EXPECT_EQ(device[i].logprob, cpu[i].logprob) << logits[i][1024];
 }
 
+TEST(CudaSampling, BiasesComeBeforePenaltiesAndMayForbid) {
+  // Token 3: (0 + 4) / 2, below token 5's 3; the other order would give 4. Other threads' work at either.
+  std::vector<TokenBias> biases(41, {60, -1.0f});
+  std::vector<TokenCount> counts(41, {61, 0});
+  biases[0] = {5, 3.0f}, biases[40] = {3, 4.0f};
+  for (const std::size_t place : {std::size_t{0}, std::size_t{40}}) {
+    counts.assign(41, {61, 0});
+    counts[place] = {3, 1};
+    SampleRow row{.temperature = 0.0f, .repetition_penalty = 2.0f};
+    row.biases = biases.data(), row.num_biases = 41;
+    row.counts = counts.data(), row.num_counts = 41;
+    for (const simt::Options& options : simt::all_schedules()) {
+      const simt::ScopedOptions scope(options);
+      EXPECT_EQ(sample_on_device({std::vector<float>(64, 0.0f)}, {row})[0].token, 5) << options << ", " << place;
+    }
+  }
+  const TokenCount seen[] = {{7, 1}};
+  SampleRow penalised{.temperature = 0.0f, .repetition_penalty = 2.0f};
+  penalised.counts = seen, penalised.num_counts = 1;
+  std::vector<float> negative(64, -10.0f);
+  negative[7] = -1.0f, negative[8] = -1.5f;  // -1 becomes -2, not -0.5
+  EXPECT_EQ(sample_on_device({negative}, {penalised})[0].token, 8);
+  const TokenBias forbidden[] = {{0, -kInfinity}, {1, -kInfinity}};
+  SampleRow none;
+  none.biases = forbidden, none.num_biases = 2;
+  EXPECT_FALSE(sample_on_device({{1.0f, 2.0f}}, {none})[0].ok);
+}
+
 TEST(CudaSampling, AdjustmentsThatOverflowStayFinite) {
   constexpr float kHuge = 3e38f;
   const TokenBias biases[] = {{0, kHuge}, {1, kHuge}};

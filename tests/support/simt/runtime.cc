@@ -200,31 +200,35 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   return answer();
 }
 
-const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "cudaSuccess";
-    case cudaErrorInvalidValue:
-      return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation:
-      return "cudaErrorMemoryAllocation";
-    case cudaErrorInvalidConfiguration:
-      return "cudaErrorInvalidConfiguration";
-    case cudaErrorNoDevice:
-      return "cudaErrorNoDevice";
-    case cudaErrorInvalidDevice:
-      return "cudaErrorInvalidDevice";
-    case cudaErrorInvalidResourceHandle:
-      return "cudaErrorInvalidResourceHandle";
-    case cudaErrorIllegalAddress:
-      return "cudaErrorIllegalAddress";
-    case cudaErrorStreamCaptureUnsupported:
-      return "cudaErrorStreamCaptureUnsupported";
+namespace {
+
+struct ErrorWords {
+  cudaError_t error;
+  const char *name, *text;
+};
+constexpr ErrorWords kErrorWords[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
+    {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},
+};
+
+ErrorWords words_of(cudaError_t error) {
+  for (const ErrorWords& words : kErrorWords) {
+    if (words.error == error) return words;
   }
-  return "cudaErrorUnknown";
+  return {error, "cudaErrorUnknown", "unknown error"};
 }
 
-const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
+}  // namespace
+
+const char* cudaGetErrorName(cudaError_t error) { return words_of(error).name; }
+const char* cudaGetErrorString(cudaError_t error) { return words_of(error).text; }
 
 cudaError_t cudaGetLastError() { return runtime().broken ? cudaErrorIllegalAddress : cudaSuccess; }
 

@@ -5,7 +5,7 @@
 #   emulator sees. Paths are as for add_library; those that begin with kernels/ are from the project's root.
 # quire_emulated_test(NAME SOURCES ... KERNELS names... LINK ...): a quire_test of such kernels, and NAME_hooks, the same test of
 #   the second libraries.
-# quire_mutation_test(NAME TEST name SOURCES files... LIMIT n [FILTER f] [HOOKS yes|no|only] [ONLY text]): breaks the files, kernels of
+# quire_mutation_test(NAME TEST name SOURCES files... LIMIT n [FILTER f] [HOOKS yes|no|only]): breaks the files, kernels of
 #   an emulated test, in n places, one at a time, and expects the test to fail each time, first its tests of the filter; see
 #   scripts/mutate_kernels.py for the options. Without sanitizers only.
 # There is none of these under ThreadSanitizer, which cannot follow the emulator's fibers. With QUIRE_CUDA the same tests run the
@@ -145,7 +145,7 @@ function(quire_emulated_test name)
 endfunction()
 
 function(quire_mutation_test name)
-  cmake_parse_arguments(ARG "" "TEST;LIMIT;FILTER;HOOKS;ONLY" "SOURCES" ${ARGN})
+  cmake_parse_arguments(ARG "" "TEST;LIMIT;FILTER;HOOKS" "SOURCES" ${ARGN})
   if(NOT TARGET quire_simt_hooks OR NOT CMAKE_GENERATOR MATCHES "Ninja")
     return()
   endif()
@@ -154,7 +154,7 @@ function(quire_mutation_test name)
   foreach(source ${ARG_SOURCES})
     list(APPEND options --source ${source})
   endforeach()
-  foreach(option FILTER HOOKS ONLY)
+  foreach(option FILTER HOOKS)
     if(ARG_${option})
       string(TOLOWER ${option} name_of_option)
       list(APPEND options --${name_of_option} ${ARG_${option}})

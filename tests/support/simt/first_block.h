@@ -1,5 +1,5 @@
-// FirstBlock: while it lives, launches leave out the blocks whose x is smaller. So a test of what lies far into a grid, beyond 2^32
-// elements, need not wait for all that comes before. Without effect on a GPU.
+// FirstBlock: while it lives, launches leave out the blocks whose x is smaller. So a test of what lies far into a grid, beyond
+// 2^32 elements, need not wait for all that comes before. Without effect on a GPU.
 #pragma once
 
 #include <cstdint>

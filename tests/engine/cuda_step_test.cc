@@ -102,13 +102,13 @@ TEST_P(CudaStep, AllocatesNothingOnceTheEngineIsMade) {
     const std::int64_t before = simt::runtime_counts().allocations;
     const std::vector<Request> mixed = mixed_requests(tiny_vocab_size(), 40, 6);
     for (int i = 0; i < 2; ++i) (void)run(engine, mixed, {.per_step = 2});  // the second time from the prefix cache
-    std::vector<Request> longest(24, scored_request(1, 40));                // all share their blocks, and fill every step
+    std::vector<Request> longest(24, scored_request(1, 57));                // all share their blocks, and fill every step
     for (Request& request : longest) {
       request.sampling.prompt_logprobs.reset();
-      request.sampling.max_tokens = 24;
+      request.sampling.max_tokens = 6;
       request.sampling.logit_bias = {{3, 1.0f}, {4, -1.0f}};
       request.sampling.frequency_penalty = 0.5f;
-      request.sampling.min_tokens = 24;
+      request.sampling.min_tokens = 6;
     }
     (void)run(engine, longest);
     EXPECT_GT(engine.stats().cached_tokens, 0);

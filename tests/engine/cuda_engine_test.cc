@@ -16,8 +16,8 @@ namespace {
 
 class CudaEngine : public CudaEngineFixture {};
 
-// Emulated kernels under AddressSanitizer are slow, and families differ in arithmetic more than in memory: there one of them, with
-// windows, several KV groups and norms of queries and keys, stands for all.
+// Emulated kernels under AddressSanitizer are slow, and families differ in arithmetic more than in memory: there one of them,
+// with windows, several KV groups and norms of queries and keys, stands for all.
 #if defined(__SANITIZE_ADDRESS__)
 #define QUIRE_EMULATED_FAMILIES "gemma3"
 #else

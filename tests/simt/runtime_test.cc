@@ -192,8 +192,10 @@ TEST_F(Runtime, RefusesAStreamThatIsGone) {
 
 TEST_F(Runtime, OurLaunchSaysWhatWasRefused) {
   const auto launch = [&](const LaunchShape& shape) { quire::cuda::launch(stream_, counting_kernel, shape); };
-  EXPECT_ERROR(launch({dim3(1), dim3(1025)}), quire::ErrorCode::kDevice, "kernel launch: invalid configuration argument (cudaErrorInvalidConfiguration)");
-  EXPECT_ERROR(launch({dim3(1), dim3(32), 200 * 1024}), quire::ErrorCode::kDevice, "cudaFuncSetAttribute: invalid argument (cudaErrorInvalidValue)");
+  EXPECT_ERROR(launch({dim3(1), dim3(1025)}), quire::ErrorCode::kDevice,
+               "kernel launch: invalid configuration argument (cudaErrorInvalidConfiguration)");
+  EXPECT_ERROR(launch({dim3(1), dim3(32), 200 * 1024}), quire::ErrorCode::kDevice,
+               "cudaFuncSetAttribute: invalid argument (cudaErrorInvalidValue)");
   EXPECT_NO_THROW(launch({dim3(0), dim3(32)}));  // nothing to do is no launch
   EXPECT_ERROR(quire::cuda::grid_x(std::int64_t{1} << 31), quire::ErrorCode::kUnsupported, "number of blocks is 2147483648");
   EXPECT_EQ(quire::cuda::grid_x(0x7fffffff), 0x7fffffffu);

@@ -13,7 +13,7 @@
 namespace quire::test {
 namespace {
 
-constexpr int kLongest = 40, kMaxTokens = 6;
+constexpr int kLongest = 40, kMaxTokens = 14;
 
 class CudaRandomSchedule : public CudaEngineFixture {
  protected:

@@ -183,7 +183,7 @@ int main(int argc, char** argv) {
   const auto is_shape = [](const std::string& text) { return quire::parse_shape(text) ? "" : "'" + text + "' is not KxM"; };
   std::vector<std::string> type_names{"all"};
   for (const quire::DType type : quire::kTypes) type_names.emplace_back(to_string(type));
-  app.add_option("--isa", options.isa, "kernels to measure, as portable, avx2 or avx512; by default the best");
+  app.add_option("--isa", options.isa, "kernels to measure, as portable, avx2, avx512 or amx; by default the best");
   app.add_option("--type", options.types, "weight types, or all")
       ->delimiter(',')
       ->capture_default_str()

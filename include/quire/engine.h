@@ -60,7 +60,7 @@ struct EngineStats {
   std::int64_t cached_tokens = 0;     // prompt tokens taken from the prefix cache
   std::int64_t kv_bytes = 0;          // memory of the KV pool
   std::int64_t weight_bytes = 0;
-  std::string cpu_isa = {};  // of the kernels: "portable", "avx2", "avx512"; on CUDA "sm_90", ...
+  std::string cpu_isa = {};  // of the kernels: "portable", "avx2", "avx512", "amx"; on CUDA "sm_90", ...
 };
 
 class Engine {

@@ -33,9 +33,9 @@ struct KernelTable {
 // The variant named; nullptr if this build or machine lacks it. "portable" always exists.
 const KernelTable* find_kernels(std::string_view isa);
 
-// The best variant that this machine runs, capped by the environment variable QUIRE_CPU_ISA ("portable", "avx2", "avx512"; an
-// unknown name throws Error(kInvalidArgument)), which is read on every call. The first call compares the choice with the portable
-// variant, bit for bit, on a small case of every op; a difference logs a warning and the next best is taken.
+// The best variant that this machine runs, capped by the environment variable QUIRE_CPU_ISA ("portable", "avx2", "avx512", "amx";
+// an unknown name throws Error(kInvalidArgument)), which is read on every call. The first call compares the choice with the
+// portable variant, bit for bit, on a small case of every op; a difference logs a warning and the next best is taken.
 const KernelTable& best_kernels();
 
 std::size_t matmul_scratch_bytes(std::int64_t rows, std::int64_t inner, int activation_terms = 1);

@@ -35,14 +35,16 @@ void quantize_rows(const TensorView& x, int terms, ActivationBlock* blocks, Thre
   pool.parallel_for(x.shape[0], grain_of(x.shape[0], pool), quantize);
 }
 
-void multiply_one_term(const Projection& p, const Tile& tile) {
+using MultiplyPanels = void (*)(DType, const Tile&);
+
+void multiply_one_term(const Projection& p, const Tile& tile, MultiplyPanels panels) {
   if (!is_quantized(p.weight.dtype)) return multiply_float(p.weight.dtype, tile);
-  p.weight.layout == Layout::kPanels ? multiply_panels(p.weight.dtype, tile) : multiply_quantized(p.weight.dtype, tile);
+  p.weight.layout == Layout::kPanels ? panels(p.weight.dtype, tile) : multiply_quantized(p.weight.dtype, tile);
 }
 
 // A tile whose results do not go where it says as they come: of two terms a row, multiplied like rows of their own, then added,
 // then the bias; or of a group of panels that is not full.
-void multiply_aside(const Projection& p, const Tile& tile, int terms) {
+void multiply_aside(const Projection& p, const Tile& tile, int terms, MultiplyPanels panels) {
   float results[kTileRows * kTileWeights];
   Tile aside = tile;
   aside.num_weights = kTileWeights;
@@ -51,7 +53,7 @@ void multiply_aside(const Projection& p, const Tile& tile, int terms) {
   aside.out = results;
   aside.out_stride = kTileWeights;
   if (p.weight.layout == Layout::kRows) aside.num_weights = tile.num_weights;
-  multiply_one_term(p, aside);
+  multiply_one_term(p, aside, panels);
   for (int r = 0; r < tile.num_rows; ++r) {
     const float* const term = results + terms * r * kTileWeights;
     for (int i = 0; i < tile.num_weights; ++i) {
@@ -63,7 +65,7 @@ void multiply_aside(const Projection& p, const Tile& tile, int terms) {
 
 // The tile of group `group` of the projection and of rows [row, row + num_rows).
 void multiply_tile(const MatmulArgs& args, const Projection& p, std::int64_t group, std::int64_t row, std::int64_t num_rows,
-                   const ActivationBlock* blocks) {
+                   const ActivationBlock* blocks, MultiplyPanels panels) {
   const std::int64_t first = group * kTileWeights;
   Tile tile;
   tile.weights = p.weight.row_as<const std::uint8_t>(first);
@@ -79,12 +81,10 @@ void multiply_tile(const MatmulArgs& args, const Projection& p, std::int64_t gro
   const int terms = is_quantized(p.weight.dtype) ? args.activation_terms : 1;
   tile.blocks = blocks + row * terms * (tile.inner / kBlock);
   const bool full = tile.num_weights == kTileWeights || p.weight.layout == Layout::kRows;
-  terms == 1 && full ? multiply_one_term(p, tile) : multiply_aside(p, tile, terms);
+  terms == 1 && full ? multiply_one_term(p, tile, panels) : multiply_aside(p, tile, terms, panels);
 }
 
-}  // namespace
-
-void matmul(const MatmulArgs& args, ThreadPool& pool, void* scratch) {
+void multiply(const MatmulArgs& args, ThreadPool& pool, void* scratch, MultiplyPanels panels) {
   auto* const blocks = static_cast<ActivationBlock*>(scratch);
   std::int64_t groups = 0;  // of all projections, one after the other: one region for all
   bool any_quantized = false;
@@ -103,9 +103,16 @@ void matmul(const MatmulArgs& args, ThreadPool& pool, void* scratch) {
       std::int64_t group = tile % groups;
       const Projection* p = args.projections;
       for (; group >= num_groups(*p); ++p) group -= num_groups(*p);
-      multiply_tile(args, *p, group, row, smaller(tile_rows, rows - row), blocks);
+      multiply_tile(args, *p, group, row, smaller(tile_rows, rows - row), blocks, panels);
     }
   });
 }
+
+}  // namespace
+
+void matmul(const MatmulArgs& args, ThreadPool& pool, void* scratch) { multiply(args, pool, scratch, multiply_panels); }
+#if QUIRE_ISA_AVX512
+void matmul_amx(const MatmulArgs& args, ThreadPool& pool, void* scratch) { multiply(args, pool, scratch, multiply_panels_amx); }
+#endif
 
 }  // namespace quire::cpu::QUIRE_ISA

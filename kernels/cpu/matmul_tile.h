@@ -29,5 +29,8 @@ struct Tile {
 void multiply_float(DType weight_type, const Tile& tile);
 void multiply_quantized(DType weight_type, const Tile& tile);  // weights in rows
 void multiply_panels(DType weight_type, const Tile& tile);     // a group of panels
+#if QUIRE_ISA_AVX512
+void multiply_panels_amx(DType weight_type, const Tile& tile);  // the same on the tiles of AMX
+#endif
 
 }  // namespace quire::cpu::QUIRE_ISA

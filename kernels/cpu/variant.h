@@ -21,4 +21,10 @@ void sample(const SampleArgs& args, ThreadPool& pool, void* scratch);
 
 extern const KernelTable kTable;
 
+#if QUIRE_ISA_AVX512
+// AVX-512 with the tiles of AMX for products of many rows: the same functions but one.
+void matmul_amx(const MatmulArgs& args, ThreadPool& pool, void* scratch);
+extern const KernelTable kAmxTable;
+#endif
+
 }  // namespace quire::cpu::QUIRE_ISA

@@ -103,7 +103,7 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual Device device() const = 0;
-  virtual std::string isa() const = 0;         // "portable", "avx2", "avx512", "sm_90", ...
+  virtual std::string isa() const = 0;         // "portable", "avx2", "avx512", "amx", "sm_90", ...
   virtual std::size_t free_bytes() const = 0;  // memory that could be allocated now
   virtual DType activation_dtype() const = 0;  // of TensorViews between ops
 

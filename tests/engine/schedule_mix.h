@@ -28,7 +28,7 @@ struct Mix {
 // The instruction sets of this machine, the portable one first, the best one last.
 inline std::vector<std::string> isas() {
   std::vector<std::string> names;
-  for (const char* name : {"portable", "avx2", "avx512"}) {
+  for (const char* name : {"portable", "avx2", "avx512", "amx"}) {
     if (cpu::find_kernels(name) != nullptr) names.emplace_back(name);
   }
   return names;

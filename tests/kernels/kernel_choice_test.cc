@@ -21,6 +21,7 @@ TEST(KernelChoice, PortableAlwaysExistsAndUnknownNamesDoNot) {
 
 class KernelVariant : public testing::CpuKernelTest {};
 QUIRE_INSTANTIATE_VARIANTS(KernelVariant);
+INSTANTIATE_TEST_SUITE_P(Amx, KernelVariant, ::testing::Values(QUIRE_CPU_MATMUL_VARIANTS), testing::variant_name);
 
 TEST_P(KernelVariant, PassesTheSelfCheck) {
   EXPECT_EQ(table().isa, GetParam());
@@ -110,10 +111,12 @@ int choice_is(const char* cap, std::string_view isa) {
 
 TEST(KernelChoiceDeathTest, EnvironmentCapsTheChoice) {
   const std::string_view up_to_avx2 = find_kernels("avx2") != nullptr ? "avx2" : "portable";
-  const std::string_view best = find_kernels("avx512") != nullptr ? "avx512" : up_to_avx2;
+  const std::string_view up_to_avx512 = find_kernels("avx512") != nullptr ? "avx512" : up_to_avx2;
+  const std::string_view best = find_kernels("amx") != nullptr ? "amx" : up_to_avx512;
   EXPECT_EXIT(std::exit(choice_is(nullptr, best)), ::testing::ExitedWithCode(0), "");
   EXPECT_EXIT(std::exit(choice_is("", best)), ::testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(std::exit(choice_is("avx512", best)), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(std::exit(choice_is("amx", best)), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(std::exit(choice_is("avx512", up_to_avx512)), ::testing::ExitedWithCode(0), "");
   EXPECT_EXIT(std::exit(choice_is("avx2", up_to_avx2)), ::testing::ExitedWithCode(0), "");
   EXPECT_EXIT(std::exit(choice_is("portable", "portable")), ::testing::ExitedWithCode(0), "");
 }

@@ -129,7 +129,7 @@ Expected expected(const MatmulProblem& p, std::int64_t r, std::int64_t m) {
 
 std::vector<const cpu::KernelTable*> all_kernels() {
   std::vector<const cpu::KernelTable*> tables;
-  for (const char* name : {QUIRE_CPU_VARIANTS}) {
+  for (const char* name : {QUIRE_CPU_VARIANTS, QUIRE_CPU_MATMUL_VARIANTS}) {
     if (const cpu::KernelTable* table = testing::find_variant(name)) tables.push_back(table);
   }
   return tables;

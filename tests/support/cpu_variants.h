@@ -17,6 +17,9 @@ namespace quire::testing {
 
 // Every variant of the CPU kernels. "avx512_simde": the AVX-512 sources on a machine without it (simde_avx512.h).
 #define QUIRE_CPU_VARIANTS "portable", "avx2", "avx512", "avx512_simde"
+// Variants that differ from AVX-512 in matmul alone. "amx_model": on a model of the tiles (amx_model.h), for machines without
+// them.
+#define QUIRE_CPU_MATMUL_VARIANTS "amx", "amx_model"
 
 // nullptr if this machine does not run it, or this build lacks it.
 const cpu::KernelTable* find_variant(std::string_view name);

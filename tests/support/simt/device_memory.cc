@@ -24,10 +24,10 @@ constexpr unsigned char kMargin = 0xA5;
 
 constexpr std::size_t round_up(std::size_t value, std::size_t step) { return (value + step - 1) / step * step; }
 
-// All living ones. Few, so that a list will do.
+// All living ones. Few, so that a list will do. Never destroyed: objects that live as long as the process may own some.
 std::vector<const DeviceMemory*>& living() {
-  static std::vector<const DeviceMemory*> memories;
-  return memories;
+  static auto* const memories = new std::vector<const DeviceMemory*>;
+  return *memories;
 }
 
 bool contains(const DeviceMemory& memory, const void* address, std::size_t bytes) {

@@ -8,6 +8,7 @@ faster peer (median and range of the rounds' ratios) and a verdict. Before every
 import argparse
 import contextlib
 import datetime
+import http.client
 import json
 import os
 import statistics
@@ -85,12 +86,18 @@ def measure_once(cell, program, seed, options):
         return {cell: program.decode(streams, context, output_tokens, seed)}
     if cell == "shared-prefix":
         return {cell: program.shared(seed=seed, **SHARED)}
-    report = peers.serve(program.serve_target(), SERVE[cell] * options.capacity, options.requests, seed)
+    report = checked(peers.serve(program.serve_target(), SERVE[cell] * options.capacity, options.requests, seed))
     program.close()
-    if report["requests"]["failed"] > 0:
-        raise RuntimeError(f"{report['requests']['failed']} requests failed")
     return {f"{cell} TTFT p50": report["ttft_ms"]["p50"], f"{cell} TTFT p99": report["ttft_ms"]["p99"],
             f"{cell} tokens/s": report["output_tokens_per_s"]}
+
+
+def checked(report):
+    """The report, if every request got the answer that the others' got: as long as asked for."""
+    for what in ("failed", "short_answers"):
+        if report["requests"][what] > 0:
+            raise RuntimeError(f"{report['requests'][what]} requests are counted under {what}")
+    return report
 
 
 def is_time(figure):
@@ -181,7 +188,7 @@ def model_path(name):
 def measure_capacity(llama, options):
     """Requests a second that llama-server answers to 16 streams."""
     wait_for_quiet(options.max_foreign_load, options.force)
-    report = peers.serve(llama.serve_target(), None, options.requests, seed=99)
+    report = checked(peers.serve(llama.serve_target(), None, options.requests, seed=99))
     llama.close()
     return report["requests_per_s"]
 
@@ -194,13 +201,14 @@ def compare(options):
         with contextlib.ExitStack() as stack:
             for program in programs:
                 stack.callback(program.close)
-            if any(cell in SERVE for cell in options.cells):
-                options.capacity = measure_capacity(programs[1], options)
-                print(f"{model:<12} capacity of llama-server: {options.capacity:.3g} requests/s")
+            options.capacity = None
             for cell in options.cells:
                 try:
+                    if cell in SERVE and options.capacity is None:
+                        options.capacity = measure_capacity(programs[1], options)
+                        print(f"{model:<12} capacity of llama-server: {options.capacity:.3g} requests/s")
                     new_rows = rows_of(cell, model, *measure_cell(cell, programs, options))
-                except (RuntimeError, OSError, KeyError, ValueError, subprocess.SubprocessError) as error:
+                except (RuntimeError, OSError, KeyError, ValueError, http.client.HTTPException, subprocess.SubprocessError) as error:
                     print(f"{model:<12} {cell:<18} failed, no figure: {error}")
                     failed = True
                     continue

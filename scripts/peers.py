@@ -10,6 +10,7 @@ import random
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -34,7 +35,10 @@ def run(command, **options):
 
 
 def last_json(text):
-    return json.loads(text.strip().splitlines()[-1])
+    lines = text.strip().splitlines()
+    if not lines:
+        raise RuntimeError("a program ended well and printed nothing")
+    return json.loads(lines[-1])
 
 
 class Quire:
@@ -160,7 +164,7 @@ class OpenVino:
     def __init__(self, model, threads):
         self.model, self.threads = model, threads
         self.version = ""
-        self.worker = None
+        self.worker, self.errors = None, None
         self.refusal = None  # why it does not run this model
 
     def _ask(self, job):
@@ -168,12 +172,14 @@ class OpenVino:
             raise NotAvailable(self.refusal)
         if self.worker is None:
             worker = os.path.join(ROOT, "scripts", "openvino_worker.py")
+            self.errors = tempfile.TemporaryFile(mode="w+")  # a pipe that nobody reads would stop a talkative worker
             self.worker = subprocess.Popen([sys.executable, worker, self.model, str(self.threads), "3"], stdin=subprocess.PIPE,
-                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                           stdout=subprocess.PIPE, stderr=self.errors, text=True)
             ready = self._answer()
             if "ready" not in ready:
                 self.worker.wait(timeout=30)
-                errors = self.worker.stderr.read().strip().splitlines() or ["no reason given"]
+                self.errors.seek(0)
+                errors = self.errors.read().strip().splitlines() or ["no reason given"]
                 self.worker = None
                 self.refusal = "does not load this file: " + errors[-1][-120:]
                 raise NotAvailable(self.refusal)
@@ -213,6 +219,8 @@ class OpenVino:
         if self.worker is not None:
             self.worker.stdin.close()
             self.worker.wait(timeout=60)
+            self.worker.stdout.close()
+            self.errors.close()
             self.worker = None
 
 

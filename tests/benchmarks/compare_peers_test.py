@@ -5,6 +5,7 @@ import io
 import os
 import subprocess
 import sys
+import tempfile
 import types
 import unittest
 
@@ -100,6 +101,52 @@ class Rounds(unittest.TestCase):
                 compare_peers.measure_cell("prefill-512", [Program("quire", [1])], options())
         _, _, load = compare_peers.measure_cell("prefill-512", [Program("quire", [1])], options(force=True))
         self.assertEqual(load, 5.1)
+
+
+    def test_a_server_that_does_not_start_fails_its_cells_alone(self):
+        class Fails(Program):
+            def serve_target(self):
+                raise RuntimeError("llama-server ended with 1")
+
+        quire, llama, openvino = Program("quire", [1]), Fails("llama.cpp", [2]), Program("OpenVINO", [3])
+        makers = {name: getattr(peers, name) for name in ("Quire", "LlamaCpp", "OpenVino")}
+        model_path, compare_peers.model_path = compare_peers.model_path, lambda name: name
+        peers.Quire, peers.LlamaCpp, peers.OpenVino = (lambda *a, p=p: p for p in (quire, llama, openvino))
+        try:
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                rows, failed = compare_peers.compare(options(cells=["serve-80", "prefill-512"], requests=1))
+        finally:
+            compare_peers.model_path = model_path
+            for name, maker in makers.items():
+                setattr(peers, name, maker)
+        self.assertTrue(failed)
+        self.assertEqual([row["cell"] for row in rows], ["prefill-512"])
+        self.assertIn("serve-80           failed, no figure: llama-server ended with 1", out.getvalue())
+
+    def test_answers_that_are_shorter_are_not_compared(self):
+        self.assertRaises(RuntimeError, compare_peers.checked, {"requests": {"failed": 0, "short_answers": 1}})
+        self.assertRaises(RuntimeError, compare_peers.checked, {"requests": {"failed": 1, "short_answers": 0}})
+        compare_peers.checked({"requests": {"failed": 0, "short_answers": 0}})
+
+    def test_a_program_without_output_gives_no_figure(self):
+        self.assertRaises(RuntimeError, peers.last_json, " \n")
+
+
+class TalkativeWorkers(unittest.TestCase):
+    def test_errors_beyond_a_pipe_do_not_stop_it(self):
+        worker = ("import sys, json\nprint(json.dumps({'ready': '1'}), flush=True)\n"
+                  "for line in sys.stdin:\n    sys.stderr.write('x' * 1_000_000)\n    print('{\"tokens_per_s\": 5}', flush=True)\n")
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "scripts"))
+            with open(os.path.join(folder, "scripts", "openvino_worker.py"), "w", encoding="utf-8") as file:
+                file.write(worker)
+            root, peers.ROOT = peers.ROOT, folder
+            program = peers.OpenVino("model", 1)
+            try:
+                self.assertEqual(program.prefill(512, 1), 5)
+            finally:
+                program.close()
+                peers.ROOT = root
 
 
 class CommandLine(unittest.TestCase):

@@ -91,6 +91,12 @@ TEST_P(CudaAttention, ChunksAtEveryOffset) {
   }
 }
 
+// A warp has 16 rows, or 32 in the large tile: of the last of them only the own position lies in the second tile of positions.
+TEST_P(CudaAttention, AWarpsLastRowBeginsATile) {
+  check({.sequences = {{1, 16, 65}, {2, 32, 65}}, .num_heads = 1, .num_kv_heads = 1});
+  check({.sequences = {{1, 16, 33}}, .num_heads = 1, .num_kv_heads = 1, .head_size = 256});
+}
+
 TEST_P(CudaAttention, ContextsAroundSplits) {
   for (const int kv_len : {383, 384, 385, 640, 700, 1025}) {
     SCOPED_TRACE(kv_len);

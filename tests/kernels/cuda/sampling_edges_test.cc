@@ -1,0 +1,118 @@
+// Where sampling on the device could go wrong by one: the first and the last token, entry and block, and sums that equal what
+// they are compared with.
+#include "tests/kernels/cuda/sampling_problem.h"
+
+namespace quire::testing {
+namespace {
+
+std::int32_t token_of(const std::vector<float>& logits, const SampleRow& row) {
+  return sample_on_device({logits}, {row})[0].token;
+}
+
+// What is drawn where the random number is `uniform`.
+std::int32_t draw_at(double uniform, const std::vector<float>& logits, float temperature = 1.0f) {
+  const auto size = static_cast<std::int64_t>(logits.size());
+  const DeviceTensor view(DType::kF32, {1, size}, logits), scratch(DType::kF32, {1, size});
+  cuda::DeviceSampleRow row;
+  row.num_allowed = static_cast<std::int32_t>(size);
+  row.uniform = uniform;
+  row.temperature = temperature;
+  const simt::DeviceBuffer<cuda::DeviceSampleRow> rows(std::vector<cuda::DeviceSampleRow>{row});
+  const simt::DeviceBuffer<SampleResult> results(1);
+  cuda::sample({view, rows.data(), scratch.view().as<float>(), results.data()}, nullptr);
+  return results[0].token;
+}
+
+TEST(CudaSamplingDraw, TakesTheFirstTokenWhoseSumExceedsTheTarget) {
+  const std::vector<float> four(4, 0.0f);
+  EXPECT_EQ(draw_at(0.0, four), 0);
+  EXPECT_EQ(draw_at(0.25, four), 1);  // the sum up to token 0 equals the target
+  EXPECT_EQ(draw_at(0.5, four), 2);
+  EXPECT_EQ(draw_at(0.5, std::vector<float>(2048, 0.0f)), 1024);  // and that of a block
+  EXPECT_EQ(draw_at(0.5, four, 1e-5f), 2) << "only below this temperature the best is taken";
+}
+
+TEST(CudaSamplingDraw, ReachesTheBlockBehindThirtyTwo) {
+  std::vector<float> logits(32 * 1024 + 1, -kInfinity);
+  logits.front() = logits.back() = 0.0f;
+  EXPECT_EQ(draw_at(0.25, logits), 0);
+  EXPECT_EQ(draw_at(0.75, logits), 32 * 1024);
+}
+
+// A block is summed in float: 1 and eight times 1.5 * 2^-24 are 1 + 16 * 2^-24 there, but 1 + 12 * 2^-24 token by token.
+TEST(CudaSamplingDraw, TakesTheLastTokenWithWeightWhereNoSumExceedsTheTarget) {
+  for (const std::size_t first : {0, 1}) {
+    std::vector<float> logits(1100, -kInfinity);
+    logits[first] = 0.0f;
+    for (std::size_t i = 1; i <= 8; ++i) logits[first + 16 * i] = -16.23f;
+    EXPECT_EQ(draw_at(std::nextafter(1.0, 0.0), logits), static_cast<std::int32_t>(first + 128));
+  }
+}
+
+TEST(CudaSamplingAdjustments, ReachEveryEntry) {
+  constexpr int kEntries = 520, kSize = 600;  // more than threads
+  for (const std::size_t entry : {0, 512, 519}) {
+    std::vector<TokenBias> biases;
+    std::vector<TokenCount> counts;
+    for (int i = 0; i < kEntries; ++i) biases.push_back({i, 0.0f}), counts.push_back({i, 0});
+    biases[entry].bias = 3.0f;
+    SampleRow biased{.temperature = 0.0f};
+    biased.biases = biases.data(), biased.num_biases = kEntries;
+    EXPECT_EQ(token_of(std::vector<float>(kSize, 0.0f), biased), static_cast<std::int32_t>(entry));
+
+    counts[entry].in_output = 1;
+    std::vector<float> logits(kSize, 0.0f);
+    logits[entry] = 1.0f, logits[70] = 0.5f;  // 1 - (0.25 + 0.5) is less than 0.5, of which nothing is taken
+    SampleRow penalised{.temperature = 0.0f, .presence_penalty = 0.25f, .frequency_penalty = 0.5f};
+    penalised.counts = counts.data(), penalised.num_counts = kEntries;
+    EXPECT_EQ(token_of(logits, penalised), 70) << entry;
+  }
+}
+
+TEST(CudaSamplingAdjustments, ASingleBiasIsEnoughAndTokensThatDoNotExistArePassedOver) {
+  const std::vector<float> flat(64, 0.0f);
+  const TokenBias one[] = {{9, 1.0f}}, strange[] = {{-1, 5.0f}, {64, 5.0f}};
+  const TokenCount counts[] = {{-1, 1}, {64, 1}};
+  SampleRow row{.temperature = 0.0f};
+  row.biases = one, row.num_biases = 1;
+  EXPECT_EQ(token_of(flat, row), 9);
+  row.biases = strange, row.num_biases = 2;
+  EXPECT_EQ(token_of(flat, row), 0);
+  SampleRow penalised{.temperature = 0.0f, .presence_penalty = 1.0f};
+  penalised.counts = counts, penalised.num_counts = 2;
+  EXPECT_EQ(token_of(flat, penalised), 0);
+}
+
+TEST(CudaSamplingAdjustments, NeitherAllowWhatIsForbiddenNorHideNaN) {
+  const std::uint32_t nothing[] = {0, 0};
+  const TokenBias likely[] = {{3, 5.0f}}, unknown[] = {{3, NAN}};
+  for (const float temperature : {0.0f, 1.0f}) {
+    SampleRow row{.temperature = temperature};
+    row.biases = likely, row.num_biases = 1, row.mask = nothing;
+    EXPECT_EQ(token_of(std::vector<float>(64, 0.0f), row), -1);
+    row.biases = unknown, row.mask = nullptr;
+    EXPECT_EQ(token_of(std::vector<float>(64, 0.0f), row), -1);
+  }
+}
+
+// Sixteen draws of the row; -1 unless all are the same.
+std::int32_t only_token(const std::vector<float>& logits, SampleRow row) {
+  std::vector<SampleRow> rows;
+  for (row.counter = 0; row.counter < 16; ++row.counter) rows.push_back(row);
+  const std::vector<SampleResult> results = sample_on_device(Logits(rows.size(), logits), rows);
+  const auto differs = [&](const SampleResult& result) { return result.token != results[0].token; };
+  return std::any_of(results.begin(), results.end(), differs) ? -1 : results[0].token;
+}
+
+TEST(CudaSamplingFilters, TreatTheFirstTokenLikeOthers) {
+  std::vector<float> second(40, -9.0f), first(40, -1.0f), typical(11, -3.0f);
+  second[0] = 0.0f, second[5] = 0.1f;
+  EXPECT_EQ(only_token(second, {.top_k = 1}), 5);
+  EXPECT_EQ(only_token(second, {.min_p = 0.99f}), 5);
+  first[0] = typical[0] = 0.0f;
+  EXPECT_EQ(only_token(first, {.min_p = 0.5f}), 0);
+  EXPECT_EQ(only_token(typical, {.typical_p = 0.3f}), 0);  // the mean is -1; without token 0 it were -3
+}
+
+}  // namespace
+}  // namespace quire::testing

@@ -33,6 +33,9 @@ void StepPacer::observe(int num_decode, int num_prefill, std::int64_t elapsed_us
     if (num_decode > 0) decode_ns_ = follow(decode_ns_, elapsed_ns);
     return;
   }
+  // The decodes of this step took no longer than all of it. Under load no step is without prompts, and nothing else would ever
+  // tell that what was taken for their time, in one slow step or with longer contexts, is theirs no more.
+  if (num_decode > 0) decode_ns_ = std::min(decode_ns_, elapsed_ns);
   const std::int64_t added_ns = elapsed_ns - (num_decode > 0 ? decode_ns_ : 0);
   prefill_ns_ = std::max<std::int64_t>(follow(prefill_ns_, added_ns / num_prefill), 1);
 }

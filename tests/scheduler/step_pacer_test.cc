@@ -52,6 +52,26 @@ TEST(StepPacer, PromptsAdvanceEvenWhereNothingFits) {
   EXPECT_EQ(pacer.prefill_limit(), 16);
 }
 
+// The machine slept through a step of decodes, and from then on no step is without prompts.
+TEST(StepPacer, ForgetsASlowStepOfDecodesWherePromptsNeverEnd) {
+  const Cost cost{.step_us = 4'000, .decode_us = 100, .prefill_us = 250};
+  StepPacer pacer(50'000, 16, 512);
+  const auto mixed_steps = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      const int tokens = pacer.prefill_limit();
+      EXPECT_LE(cost.of(8, tokens), 50'000);
+      pacer.observe(8, tokens, cost.of(8, tokens));
+    }
+  };
+  for (int i = 0; i < 4; ++i) pacer.observe(8, 0, cost.of(8, 0));
+  mixed_steps(10);
+  const int before = pacer.prefill_limit();
+  pacer.observe(8, 0, 1'000'000);
+  EXPECT_EQ(pacer.prefill_limit(), 16);
+  mixed_steps(20);
+  EXPECT_GE(pacer.prefill_limit(), before / 2);
+}
+
 TEST(StepPacer, GivesTheWholeStepWhereItFits) {
   StepPacer pacer(1'000'000, 16, 500);
   pacer.observe(0, 500, 1'000);

@@ -1,7 +1,7 @@
 // Offline throughput: how fast an engine works off what lies ready.
 //
-//   throughput_bench --model FILE [--prompts 64] [--prompt-tokens 128] [--output-tokens 64] [--shared-prefix 0] [--concurrency
-//   32] throughput_bench --model FILE --dataset FILE.jsonl
+//   throughput_bench --model FILE [--prompts 64] [--prompt-tokens 128] [--output-tokens 64] [--shared-prefix 0] ...
+//   throughput_bench --model FILE --dataset FILE.jsonl
 //     A whole data set in, tokens/s out. Of a line of the file: "prompt" (text) or "prompt_ids", and perhaps "output_tokens".
 //   throughput_bench --model FILE --lock-step 1,8,32 [--prompt-tokens 128] [--output-tokens 64]
 //     B streams side by side, in the terms of llama-batched-bench: T_PP and S_PP of B prompts, S_TG of B streams that decode
@@ -9,9 +9,11 @@
 //     and time counts from the step in which the last stream begins to the end. No step of S_TG computes a prompt.
 //
 // Random prompts are uniform over the vocabulary and a function of --seed; answers are greedy and ignore the model's end tokens.
-// Each figure is the median over --repeat runs, each of its own prompts.
+// Each figure is the median over --repeat runs, none of which finds anything of the others in the prefix cache: random prompts
+// are other ones in each, and a data set gets a new engine each time.
 #include <fmt/format.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,24 +61,27 @@ EngineOptions engine_options(const Options& options) {
   return engine;
 }
 
-// Touches the weights and the scratch memory once.
-void warm_up(Engine& engine) {
+// An engine that has touched the weights and the scratch memory once.
+void start(std::optional<Engine>& engine, const std::string& model, const EngineOptions& options) {
+  engine.reset();
+  engine.emplace(model, options);
   bench::RandomPrompts prompts{.count = 2, .prompt_tokens = 16, .output_tokens = 8, .seed = 0x9e3779b9};
-  bench::run(engine, bench::random_workload(prompts, engine.tokenizer().vocab_size()));
+  bench::run(*engine, bench::random_workload(prompts, engine->tokenizer().vocab_size()));
 }
 
 // ---- a data set
 
-json::object run_dataset(const Options& options, Engine& engine) {
+json::object run_dataset(const Options& options, const EngineOptions& engine_opts, std::optional<Engine>& engine) {
   std::vector<double> seconds, output_rate, total_rate;
   json::object last;
   for (int i = 0; i < options.flags.repeats; ++i) {
     bench::RandomPrompts prompts = options.prompts;
     prompts.seed += static_cast<std::uint64_t>(i);
+    if (i > 0 && !options.dataset.empty()) start(engine, options.model, engine_opts);
     const Workload workload = options.dataset.empty()
-                                  ? bench::random_workload(prompts, engine.tokenizer().vocab_size())
-                                  : bench::read_workload(options.dataset, engine.tokenizer(), options.prompts.output_tokens);
-    const bench::Outcome outcome = bench::run(engine, workload);
+                                  ? bench::random_workload(prompts, engine->tokenizer().vocab_size())
+                                  : bench::read_workload(options.dataset, engine->tokenizer(), options.prompts.output_tokens);
+    const bench::Outcome outcome = bench::run(*engine, workload);
     seconds.push_back(outcome.seconds);
     output_rate.push_back(static_cast<double>(outcome.output_tokens) / outcome.seconds);
     total_rate.push_back(static_cast<double>(outcome.prompt_tokens + outcome.output_tokens) / outcome.seconds);
@@ -112,6 +117,9 @@ LockStep run_lock_step(const Options& options, Engine& engine, int streams) {
     Workload workload = bench::random_workload(prompts, engine.tokenizer().vocab_size());
     for (bench::Item& item : workload) item.output_tokens = 1;
     const bench::Outcome filled = bench::run(engine, workload);
+    if (filled.cached_tokens > 0)
+      throw std::runtime_error(fmt::format("{} tokens of the prompts were in the prefix cache already: is {} given twice?",
+                                           filled.cached_tokens, streams));
     for (bench::Item& item : workload) item.output_tokens = prompts.output_tokens;
     const bench::Outcome decoded = bench::run(engine, workload);
     if (decoded.tokens_after_all_began == 0)
@@ -156,12 +164,12 @@ void run(const Options& options) {
     if (options.kv_megabytes == 0)
       engine_opts.num_blocks = blocks_for(options, most, options.prompts.prompt_tokens + options.prompts.output_tokens);
   }
-  Engine engine(options.model, engine_opts);
-  warm_up(engine);
-  json::object results = options.lock_step.empty() ? run_dataset(options, engine) : run_lock_steps(options, engine);
+  std::optional<Engine> engine;
+  start(engine, options.model, engine_opts);
+  json::object results = options.lock_step.empty() ? run_dataset(options, engine_opts, engine) : run_lock_steps(options, *engine);
 
   json::object report = bench::report_header("throughput");
-  bench::add_engine(report, options.model, engine);
+  bench::add_engine(report, options.model, *engine);
   report["mode"] = !options.lock_step.empty() ? "lock_step" : options.dataset.empty() ? "random" : "dataset";
   report["dataset"] = options.dataset;
   report["prompts"] = options.prompts.count;

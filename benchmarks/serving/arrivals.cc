@@ -44,6 +44,9 @@ std::vector<double> arrival_times(const ArrivalSpec& spec, std::size_t count, st
         break;
     }
   }
+  if (count > 0 && !(times.back() <= kLongestRunS))
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("rate is {}: {} requests would take {:.3g} s, over {:g}", spec.rate,
+                                                         count, times.back(), kLongestRunS));
   return times;
 }
 

@@ -23,8 +23,11 @@ struct ArrivalSpec {
   int burst_size = 8;
 };
 
-// `count` times in seconds from the start of the run, not descending. The first is 0, but for Poisson, whose first gap counts
-// too. Throws Error(kInvalidArgument) naming the field.
+// No run is planned for longer: clocks would overflow, and nobody waits.
+inline constexpr double kLongestRunS = 1e6;
+
+// `count` times in seconds from the start of the run, not descending, none over kLongestRunS. The first is 0, but for Poisson,
+// whose first gap counts too. Throws Error(kInvalidArgument) naming the field.
 std::vector<double> arrival_times(const ArrivalSpec& spec, std::size_t count, std::uint64_t seed);
 
 }  // namespace quire::bench

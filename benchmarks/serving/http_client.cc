@@ -102,7 +102,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     limit(shared_.timeouts.read);
     http::async_read_header(connection_->stream, connection_->buffer, *parser_,
                             [self = shared_from_this()](error_code error, std::size_t) {
-                              if (error && self->may_retry()) return self->retry();
+                              if (error && self->may_retry(error)) return self->retry();
                               if (error) return self->end(self->write_error_ ? self->write_error_ : error);
                               self->guarded([&] { self->take_head(); });
                             });
@@ -145,9 +145,11 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   }
 
   // The server may close an idle connection at any time, also while the next request is on its way; that is no failure of the
-  // server's, and a request that nobody answered a byte to is sent again on a new connection.
-  bool may_retry() const {
-    return is_reused_ && !parser_->got_some() && connection_->buffer.size() == 0 && !shared_.is_cancelled;
+  // server's, and a request that nobody answered a byte to is sent again on a new connection. Not one that timed out: the server
+  // has it, and would get it twice.
+  bool may_retry(error_code error) const {
+    return is_reused_ && error != beast::error::timeout && !parser_->got_some() && connection_->buffer.size() == 0 &&
+           !shared_.is_cancelled;
   }
   void retry() {
     is_reused_ = false;

@@ -145,11 +145,11 @@ class ResultFiles {
     open(plot_, plot_path_, std::ios::trunc);
   }
 
-  std::FILE* table_stream() const { return to_stdout_ ? stderr : stdout; }
+  void show_table(const std::string& text) const { show(to_stdout_ ? stderr : stdout, text); }
 
   void write(const json::object& line) {
     const std::string text = json::serialize(line) + "\n";
-    if (to_stdout_) fmt::print("{}", text);
+    if (to_stdout_) show(stdout, text);
     for (std::ofstream* file : {&json_, &plot_}) {
       if (!file->is_open()) continue;
       *file << text << std::flush;
@@ -162,6 +162,10 @@ class ResultFiles {
   }
 
  private:
+  static void show(std::FILE* stream, const std::string& text) {
+    fmt::print(stream, "{}", text);
+    if (std::fflush(stream) != 0) throw Error(ErrorCode::kIo, "a result could not be written to the standard output");
+  }
   static void open(std::ofstream& file, const std::string& path, std::ios::openmode mode) {
     file.open(path, mode);
     if (!file) throw Error(ErrorCode::kIo, fmt::format("cannot write {}: {}", path, std::strerror(errno)));
@@ -182,8 +186,7 @@ void measure(ServeBenchOptions& options) {
   for (const PlannedLoad& load : loads) {
     const RunRecord record = run(load.requests, load.num_streams, *target.target, options, load.name.text());
     const Summary summary = summarize(record.requests, options.limits);
-    fmt::print(files.table_stream(), "{}", table(load.name, summary, options.limits));
-    std::fflush(files.table_stream());
+    files.show_table(table(load.name, summary, options.limits));
     files.write(result_line(load, summary, target, options));
   }
   files.draw(options);

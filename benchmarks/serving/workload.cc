@@ -99,6 +99,9 @@ std::vector<PlannedRequest> replay_workload(const WorkloadSpec& spec, const Repl
     add_segment(request, kOwnKeys + row.line, left);
     requests.push_back(std::move(request));
   }
+  if (const double last_s = requests.empty() ? 0 : requests.back().due_s; !(last_s <= kLongestRunS))
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: the rows would take {:.3g} s with a time scale of {:g}, over {:g}",
+                                                         name, last_s, replay.time_scale, kLongestRunS));
   return requests;
 }
 

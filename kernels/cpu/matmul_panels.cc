@@ -103,7 +103,8 @@ void multiply_many_rows(const Tile& t) {
   const std::int64_t num_blocks = t.inner / kBlock;
   UnpackedPanel<kType> blocks[kBlocksAtOnce];
   const std::uint8_t* panel = t.weights;
-  for (std::int64_t first = 0; first < num_blocks; first += kBlocksAtOnce) {
+  std::int64_t first = 0;
+  do {  // once without blocks, too: results are zero, plus the bias
     const int count = static_cast<int>(num_blocks - first < kBlocksAtOnce ? num_blocks - first : kBlocksAtOnce);
     for (int at = 0; at < count; at += kBlocks, panel += panel_bytes(kType)) {
       for (int v = 0; v < kVectorsPerPanel; ++v) {
@@ -116,7 +117,8 @@ void multiply_many_rows(const Tile& t) {
     for (; r + kRowsAtOnce <= t.num_rows; r += kRowsAtOnce) accumulate_blocks<kType, kRowsAtOnce>(t, blocks, first, count, r);
     for (; r + 2 <= t.num_rows; r += 2) accumulate_blocks<kType, 2>(t, blocks, first, count, r);
     if (r < t.num_rows) accumulate_blocks<kType, 1>(t, blocks, first, count, r);
-  }
+    first += kBlocksAtOnce;
+  } while (first < num_blocks);
 }
 
 template <DType kType>

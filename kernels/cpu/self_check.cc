@@ -108,24 +108,31 @@ Bytes check_embed(const KernelTable& table, ThreadPool& pool) {
   return results;
 }
 
-// Few and many rows of activations, the ways to use an unpacked weight, and two terms. Nineteen rows of weights: a group of
-// panels and a rest.
+struct Product {
+  std::int64_t rows, inner;
+  int terms;
+};
+// Every number of rows of activations that a kernel takes together (1, 2, 4, 8), many rows, rows longer than what is unpacked at
+// once, and two terms.
+constexpr std::array kProducts{Product{1, 256, 1}, Product{2, 256, 1},  Product{3, 256, 1}, Product{5, 256, 1},
+                               Product{6, 256, 2}, Product{21, 256, 1}, Product{9, 1024, 1}};
+
+// Nineteen rows of weights: a group of panels and a rest.
 Bytes check_matmul(const KernelTable& table, ThreadPool& pool) {
-  constexpr std::int64_t kOuter = 19, kInner = 256;
+  constexpr std::int64_t kOuter = 19;
   Random random;
   Bytes results;
   for (const DType type : kWeightTypes) {
-    for (const std::int64_t rows : {1, 2, 3, 6, 21}) {
-      std::vector<float> x = random.floats(static_cast<std::size_t>(rows * kInner), 3.0f);
+    for (const auto& [rows, inner, terms] : kProducts) {
+      std::vector<float> x = random.floats(static_cast<std::size_t>(rows * inner), 3.0f);
       std::vector<float> bias = random.floats(kOuter);
       std::vector<float> out(static_cast<std::size_t>(rows * kOuter));
-      Bytes weight = weights(random, type, kOuter * kInner);
-      const int terms = rows == 6 ? 2 : 1;
-      const AlignedBytes scratch(matmul_scratch_bytes(rows, kInner, terms));
-      const AlignedBytes packed(static_cast<std::size_t>(packed_bytes(type, kOuter, kInner)));
-      const TensorView in_rows(weight.data(), type, {kOuter, kInner});
+      Bytes weight = weights(random, type, kOuter * inner);
+      const AlignedBytes scratch(matmul_scratch_bytes(rows, inner, terms));
+      const AlignedBytes packed(static_cast<std::size_t>(packed_bytes(type, kOuter, inner)));
+      const TensorView in_rows(weight.data(), type, {kOuter, inner});
       MatmulArgs args;
-      args.x = TensorView(x.data(), DType::kF32, {rows, kInner});
+      args.x = TensorView(x.data(), DType::kF32, {rows, inner});
       args.num_projections = 1;
       args.activation_terms = terms;
       args.projections[0] = {is_quantized(type) ? as_panels(in_rows, packed.data(), pool) : in_rows,
@@ -178,27 +185,33 @@ Bytes check_rope(const KernelTable& table, ThreadPool& pool) {
   return results;
 }
 
-// A pool of five blocks of four tokens with two heads of 40, in one of the cache's types.
+// Heads that fill vectors, as those of models do, and heads that do not: kernels read the former as they are stored.
+constexpr std::array kHeadSizes{48, 40};
+
+// A pool of five blocks of four tokens with two heads, in one of the cache's types.
 struct SmallCache {
-  explicit SmallCache(DType type) : bytes(static_cast<std::size_t>(row_bytes(type, 2 * kElements))) {
+  SmallCache(DType type, int head_size)
+      : elements(kTokens * 2 * head_size), bytes(static_cast<std::size_t>(row_bytes(type, 2 * elements))) {
     layer.keys = bytes.data();
-    layer.values = bytes.data() + row_bytes(type, kElements);
+    layer.values = bytes.data() + row_bytes(type, elements);
     layer.dtype = type;
-    layer.block_stride = 2 * 4 * 40;
+    layer.block_stride = std::int64_t{2} * 4 * head_size;
     layer.block_size = 4;
     layer.num_heads = 2;
-    layer.head_size = 40;
+    layer.head_size = head_size;
   }
   void fill(const KernelTable& table, ThreadPool& pool, Random& random) const {
-    std::vector<float> k = random.floats(kTokens * 2 * 40, 4.0f), v = random.floats(kTokens * 2 * 40, 4.0f);
+    const auto count = static_cast<std::size_t>(elements);
+    std::vector<float> k = random.floats(count, 4.0f), v = random.floats(count, 4.0f);
     std::vector<std::int64_t> slots;
     for (std::int64_t t = 0; t < kTokens; ++t) slots.push_back((t * 7) % kTokens);
-    table.append_kv({TensorView(k.data(), DType::kF32, {kTokens, 2, 40}), TensorView(v.data(), DType::kF32, {kTokens, 2, 40}),
+    table.append_kv({TensorView(k.data(), DType::kF32, {kTokens, 2, layer.head_size}),
+                     TensorView(v.data(), DType::kF32, {kTokens, 2, layer.head_size}),
                      TensorView(slots.data(), DType::kI64, {kTokens}), layer},
                     pool);
   }
   static constexpr std::int64_t kTokens = 20;
-  static constexpr std::int64_t kElements = kTokens * 2 * 40;
+  std::int64_t elements;  // of the keys
   Bytes bytes;
   KvLayer layer;
 };
@@ -209,7 +222,7 @@ Bytes check_append_kv(const KernelTable& table, ThreadPool& pool) {
   Random random;
   Bytes results;
   for (const DType type : kCacheTypes) {
-    const SmallCache cache(type);
+    const SmallCache cache(type, kHeadSizes.back());
     cache.fill(table, pool, random);
     append(results, cache.bytes);
   }
@@ -217,29 +230,35 @@ Bytes check_append_kv(const KernelTable& table, ThreadPool& pool) {
 }
 
 // A sequence with three new tokens of eleven and one with a single token of eight.
+Bytes attend(const KernelTable& table, ThreadPool& pool, const SmallCache& cache, Random& random, bool plain) {
+  const std::int64_t head_size = cache.layer.head_size;
+  const auto count = static_cast<std::size_t>(4 * 4 * head_size);
+  std::vector<float> q = random.floats(count, 2.0f), out(count);
+  std::vector<std::int32_t> q_indptr{0, 3, 4}, kv_lens{11, 8}, page_indptr{0, 3, 5}, page_indices{4, 0, 2, 1, 3};
+  const AlignedBytes scratch(attention_scratch_bytes(11, pool.num_threads()));
+  AttentionArgs args;
+  args.q = TensorView(q.data(), DType::kF32, {4, 4, head_size});
+  args.out = TensorView(out.data(), DType::kF32, {4, 4, head_size});
+  args.kv = cache.layer;
+  args.q_indptr = TensorView(q_indptr.data(), DType::kI32, {3});
+  args.kv_lens = TensorView(kv_lens.data(), DType::kI32, {2});
+  args.page_indptr = TensorView(page_indptr.data(), DType::kI32, {3});
+  args.page_indices = TensorView(page_indices.data(), DType::kI32, {5});
+  args.scale = 0.158f;
+  args.window = plain ? 0 : 6;
+  args.softcap = plain ? 0.0f : 20.0f;
+  table.attention(args, pool, scratch.data());
+  return bytes_of(out);
+}
+
 Bytes check_attention(const KernelTable& table, ThreadPool& pool) {
   Random random;
   Bytes results;
   for (const DType type : kCacheTypes) {
-    const SmallCache cache(type);
-    cache.fill(table, pool, random);
-    for (const bool plain : {true, false}) {
-      std::vector<float> q = random.floats(4 * 4 * 40, 2.0f), out(4 * 4 * 40);
-      std::vector<std::int32_t> q_indptr{0, 3, 4}, kv_lens{11, 8}, page_indptr{0, 3, 5}, page_indices{4, 0, 2, 1, 3};
-      const AlignedBytes scratch(attention_scratch_bytes(11, pool.num_threads()));
-      AttentionArgs args;
-      args.q = TensorView(q.data(), DType::kF32, {4, 4, 40});
-      args.out = TensorView(out.data(), DType::kF32, {4, 4, 40});
-      args.kv = cache.layer;
-      args.q_indptr = TensorView(q_indptr.data(), DType::kI32, {3});
-      args.kv_lens = TensorView(kv_lens.data(), DType::kI32, {2});
-      args.page_indptr = TensorView(page_indptr.data(), DType::kI32, {3});
-      args.page_indices = TensorView(page_indices.data(), DType::kI32, {5});
-      args.scale = 0.158f;
-      args.window = plain ? 0 : 6;
-      args.softcap = plain ? 0.0f : 20.0f;
-      table.attention(args, pool, scratch.data());
-      append(results, bytes_of(out));
+    for (const int head_size : kHeadSizes) {
+      const SmallCache cache(type, head_size);
+      cache.fill(table, pool, random);
+      for (const bool plain : {true, false}) append(results, attend(table, pool, cache, random, plain));
     }
   }
   return results;

@@ -239,6 +239,16 @@ TEST_F(CpuBackendChecks, WrongShapesAreRefusedByName) {
   expect_refused([&] { backend_.matmul(matmul); }, "matmul: out is F32 [3, 3], must be F32 [3, 2]");
   matmul.projections[0] = {TensorView(y.data(), DType::kQ8_0, {1, 20}), {}, floats(w, {3, 1})};
   expect_refused([&] { backend_.matmul(matmul); }, "not of whole blocks");
+  TensorView panels = floats(y, {3, 20});
+  panels.layout = Layout::kPanels;
+  matmul.projections[0] = {panels, {}, floats(w, {3, 3})};
+  expect_refused([&] { backend_.matmul(matmul); }, "matmul: weight is F32 [3, 20] in panels: only quantised matrices");
+  rows[1] = 0;
+  expect_refused([&] { backend_.embed({panels, row_list, floats(x, {2, 20}), 1.0f}); }, "embed: table is F32 [3, 20] in panels");
+  panels = TensorView(y.data(), DType::kQ8_0, {2, 32});
+  panels.layout = Layout::kPanels;
+  panels.outer_stride = 64;
+  expect_refused([&] { backend_.embed({panels, row_list, floats(x, {2, 32}), 1.0f}); }, "in panels, with gaps");
   SampleRow row{.num_top = 21};
   SampleResult result;
   expect_refused([&] { backend_.sample({floats(x, {1, 60}), &row, &result}); }, "num_top of row 0 is 21");

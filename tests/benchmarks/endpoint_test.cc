@@ -115,6 +115,21 @@ TEST(Endpoint, ConnectionsAreKeptAndAStaleOneIsReplaced) {
   EXPECT_EQ(server.num_connections(), 2);
 }
 
+TEST(Endpoint, AServerThatStallsIsNotAskedTwice) {
+  std::atomic<int> num_requests{0};
+  FakeServer server([&](FakeConnection& connection) {
+    if (++num_requests > 1) return connection.stall();
+    answer_well(connection);
+  });
+  EndpointTarget target = target_of(server.url(), {kPatient.connect, milliseconds(1'000), kPatient.total});
+  ASSERT_FALSE(ask(target).failure);
+  const Answer answer = ask(target);  // on the connection of the first
+  ASSERT_TRUE(answer.failure);
+  EXPECT_EQ(answer.failure->kind, "timeout");
+  EXPECT_EQ(num_requests, 2);
+  EXPECT_EQ(server.num_connections(), 1);
+}
+
 TEST(Endpoint, ManyStreamsRunAtOnce) {
   FakeServer server([](FakeConnection& connection) {
     connection.send_head(200, "text/event-stream");

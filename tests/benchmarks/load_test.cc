@@ -87,6 +87,8 @@ TEST(Arrivals, RatesThatAreNoneAreRefused) {
   for (const double rate : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()})
     EXPECT_ERROR(arrival_times({.rate = rate}, 3, 1), ErrorCode::kInvalidArgument, "rate is");
   EXPECT_ERROR(arrival_times({.rate = 1, .burst_size = 0}, 3, 1), ErrorCode::kInvalidArgument, "burst size is 0");
+  for (const double rate : {1e-10, 1e-300, 1e-310})  // a clock of nanoseconds would overflow
+    EXPECT_ERROR(arrival_times({.rate = rate}, 3, 1), ErrorCode::kInvalidArgument, "3 requests would take");
 }
 
 TEST(Lengths, RangesAreReadOrRefusedByName) {
@@ -233,6 +235,8 @@ TEST(Workload, PausesThatOnlyWaitAreRefused) {
   EXPECT_ERROR(replay_workload({}, {}, trace, "t"), ErrorCode::kInvalidFile, "t line 4: nothing arrives for 490.0 s before it");
   EXPECT_EQ(replay_workload({}, {.time_scale = 0.1}, trace, "t").size(), 3u);
   EXPECT_EQ(replay_workload({.num_requests = 2}, {}, trace, "t").size(), 2u) << "what is not replayed does not matter";
+  EXPECT_ERROR(replay_workload({}, {.time_scale = 1e9, .max_gap_s = 1e300}, trace, "t"), ErrorCode::kInvalidArgument,
+               "the rows would take");
   EXPECT_ERROR(replay_workload({}, {.first_row = 4}, trace, "t"), ErrorCode::kInvalidArgument, "first row is 4, of the 3");
 }
 

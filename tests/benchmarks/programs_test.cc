@@ -204,6 +204,24 @@ TEST(BenchPrograms, ThroughputReadsADataSet) {
   EXPECT_EQ(result.report().at("requests").to_number<int>(), 2);
 }
 
+TEST(BenchPrograms, RepeatsOfADataSetFindNothingOfEachOther) {
+  std::ofstream file(folder() / "long.jsonl");
+  for (int line = 0; line < 2; ++line) {
+    file << "{\"prompt_ids\": [";
+    for (int i = 0; i < 64; ++i) file << (i > 0 ? ", " : "") << (10 + (31 * line + 7 * i) % 200);
+    file << "], \"output_tokens\": 2}\n";
+  }
+  file.close();
+  const Result result = run_model("throughput_bench", "--repeat 3 --dataset " + (folder() / "long.jsonl").string());
+  ASSERT_EQ(result.status, 0) << result.error;
+  EXPECT_EQ(result.report().at("cached_tokens_total").to_number<int>(), 0);
+  // Neither do the rows of lock-step.
+  const Result twice = run_model("throughput_bench", "--lock-step 2,2 --prompt-tokens 40 --output-tokens 20 --repeat 1");
+  EXPECT_EQ(twice.status, 1);
+  EXPECT_THAT(twice.error, HasSubstr("in the prefix cache already"));
+  EXPECT_EQ(twice.out, "");
+}
+
 TEST(BenchPrograms, LockStepMeasuresEveryNumberOfStreams) {
   const Result result = run_model("throughput_bench", "--lock-step 1,3 --prompt-tokens 40 --output-tokens 20 --repeat 1");
   ASSERT_EQ(result.status, 0) << result.error;

@@ -144,6 +144,14 @@ TEST(ServeBench, BadInputGivesAMessageAndNoFigure) {
   EXPECT_EQ(text_of(results), "");
 }
 
+TEST(ServeBench, AFigureThatCannotBeWrittenIsAFailure) {
+  for (const std::string& arguments : {on_tiny("--streams 1"), on_tiny("--streams 1 --json -")}) {
+    const std::string command = std::string(QUIRE_SERVE_BENCH) + " " + arguments + " > /dev/full 2> /dev/null";
+    const int status = std::system(command.c_str());
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << arguments;
+  }
+}
+
 TEST(ServeBench, PlotsAreDrawnOrRefusedBeforeTheRun) {
   const std::string folder = testing::TempDir() + "/plots";
   const std::string arguments = on_tiny("--streams 1,2 --plot " + folder);

@@ -102,6 +102,32 @@ TEST(KernelChoice, SelfCheckFindsADifferenceInEveryOp) {
   expect_found("sample", [](KernelTable& t) { t.sample = wrong_sample; });
 }
 
+// What decoding a model does: one query row, heads of whole vectors.
+void wrong_decode(const AttentionArgs& args, ThreadPool& pool, void* scratch) {
+  portable_kernels().attention(args, pool, scratch);
+  if (args.q.dim(2) % 16 == 0) flip(args.out.row_as<float>(args.out.dim(0) - 1));
+}
+// Eight rows of activations at once, with AVX-512 up to five of them a path of their own; and rows longer than 24 blocks.
+void wrong_five_rows(const MatmulArgs& args, ThreadPool& pool, void* scratch) {
+  portable_kernels().matmul(args, pool, scratch);
+  if (args.activation_terms == 1 && args.x.dim(0) >= 5 && args.x.dim(0) <= 8) flip(first_element(args.projections[0].out));
+}
+void wrong_long_rows(const MatmulArgs& args, ThreadPool& pool, void* scratch) {
+  portable_kernels().matmul(args, pool, scratch);
+  if (args.x.dim(0) > 8 && args.x.dim(1) > 24 * 32) flip(first_element(args.projections[0].out));
+}
+
+TEST(KernelChoice, SelfCheckTakesThePathsOfDecoding) {
+  KernelTable table = portable_kernels();
+  table.attention = wrong_decode;
+  EXPECT_EQ(first_difference(table, portable_kernels()), "attention");
+  table = portable_kernels();
+  table.matmul = wrong_five_rows;
+  EXPECT_EQ(first_difference(table, portable_kernels()), "matmul");
+  table.matmul = wrong_long_rows;
+  EXPECT_EQ(first_difference(table, portable_kernels()), "matmul");
+}
+
 // best_kernels chooses once per process: each case in a process of its own.
 int choice_is(const char* cap, std::string_view isa) {
   if (cap != nullptr) setenv("QUIRE_CPU_ISA", cap, 1);

@@ -225,6 +225,17 @@ TEST_P(MatmulTest, NoRowsIsNoWork) {
     EXPECT_TRUE(MatmulProblem(GetParam(), 9, 256, 0, false).run(*kernels).empty());
 }
 
+TEST_P(MatmulTest, SumsOfNothingAreTheBias) {
+  if (!is_quantized(GetParam())) GTEST_SKIP() << "of panels";
+  for (const cpu::KernelTable* kernels : all_kernels()) {
+    for (const std::int64_t rows : {1, 8, 20}) {
+      const MatmulProblem problem(GetParam(), 19, 0, rows, true, 9);
+      const std::vector<float> out = problem.run(*kernels);
+      for (std::int64_t r = 0; r < rows; ++r) expect_same_bits({out.begin() + r * 19, out.begin() + (r + 1) * 19}, problem.bias);
+    }
+  }
+}
+
 // Three projections of one x, of different types and sizes, in one call: the bits of three calls.
 TEST(Matmul, ProjectionsOfOneCallDoNotMeet) {
   const MatmulProblem parts[]{

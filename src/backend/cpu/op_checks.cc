@@ -28,6 +28,14 @@ void require_list(const char* what, const TensorView& view, DType dtype, std::in
   QUIRE_CHECK_MSG(view.is_dense(), "{} has gaps", what);
 }
 
+// Panels are quantised weights, group after group.
+void require_layout(const char* what, const TensorView& matrix) {
+  if (matrix.layout == Layout::kRows) [[likely]]
+    return;
+  QUIRE_CHECK_MSG(is_quantized(matrix.dtype) && matrix.is_dense(), "{} is {}{}: only quantised matrices without gaps can be",
+                  what, matrix.describe(), matrix.is_dense() ? "" : ", with gaps");
+}
+
 void require_rank(const char* what, const TensorView& view, int rank) {
   QUIRE_CHECK_MSG(view.rank == rank, "{} is {}, must have {} dimensions", what, view.describe(), rank);
 }
@@ -75,6 +83,7 @@ void check_sample_row(std::int64_t r, const SampleRow& row) {
 
 void check_args(const EmbedArgs& args) {
   require_rank("embed: table", args.table, 2);
+  require_layout("embed: table", args.table);
   require_rank("embed: out", args.out, 2);
   require_list("embed: token_ids", args.token_ids, DType::kI32, args.out.dim(0));
   require("embed: out", args.out, DType::kF32, {args.token_ids.dim(0), args.table.dim(1)});
@@ -115,6 +124,7 @@ void check_args(const MatmulArgs& args) {
   for (int i = 0; i < args.num_projections; ++i) {
     const Projection& p = args.projections[i];
     require_rank("matmul: weight", p.weight, 2);
+    require_layout("matmul: weight", p.weight);
     require("matmul: weight", p.weight, p.weight.dtype, {p.weight.dim(0), inner});
     QUIRE_CHECK_MSG(inner % block_elements(p.weight.dtype) == 0, "matmul: weight is {}, not of whole blocks",
                     p.weight.describe());

@@ -130,7 +130,7 @@ void multiply(const Tile& t) {
 }  // namespace
 
 void multiply_panels_amx(DType weight_type, const Tile& tile) {
-  if (tile.num_rows <= kMostVectorRows) return multiply_panels(weight_type, tile);
+  if (tile.num_rows <= kMostVectorRows || tile.inner == 0) return multiply_panels(weight_type, tile);
   switch (weight_type) {
     case DType::kQ4_0:
       return multiply<DType::kQ4_0>(tile);

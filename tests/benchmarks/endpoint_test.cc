@@ -276,9 +276,10 @@ TEST(Endpoint, AServerThatDiesInMidRunEndsTheRun) {
   EXPECT_TRUE(run.given_up);
   EXPECT_LT(run.requests.size(), 12u);
   EXPECT_FALSE(run.requests[0].failure);
-  const auto bad = std::find_if(run.requests.begin(), run.requests.end(), [](const auto& r) { return r.failure.has_value(); });
-  ASSERT_NE(bad, run.requests.end());
-  EXPECT_THAT(bad->failure->kind, AnyOf("connect", "closed"));
+  // One stream meets the dead server; the other's request may be cancelled for it.
+  EXPECT_TRUE(std::any_of(run.requests.begin(), run.requests.end(), [](const auto& r) {
+    return r.failure && (r.failure->kind == "connect" || r.failure->kind == "closed");
+  }));
 }
 
 TEST(Endpoint, CancellingEndsWhatIsOpen) {

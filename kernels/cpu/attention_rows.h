@@ -47,7 +47,7 @@ inline constexpr int kVectors = QUIRE_ISA_AVX512 || kRows == 1 ? 4 : 2;
 template <typename From, int kRows, int kCount>
 [[gnu::always_inline]] inline void score_keys(FloatRows q, const typename From::Stored* key, std::int64_t key_stride,
                                               std::int64_t size, FloatRows scores) {
-  constexpr auto kSums = static_cast<std::size_t>((kRows * kCount + 3) / 4 * 4);  // reduced by fours
+  constexpr std::size_t kSums = (std::size_t{kRows} * std::size_t{kCount} + 3) / 4 * 4;  // reduced by fours
   F32x16 sums[kSums];
   for (F32x16& sum : sums) sum = F32x16::zero();
   for (std::int64_t d = 0; d < size; d += kLanes) {

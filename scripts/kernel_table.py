@@ -6,7 +6,7 @@
     scripts/kernel_table.py --check    fails if they are not those in docs/kernels.md, or if a kernel breaks a rule
 
 Registers, static shared memory and spills come from ptxas, instructions from the machine code (nvdisasm, of PyPI's
-nvidia-cuda-nvdisasm; without it those columns stay empty and are not checked). Rules: no spills, no local memory; where a source
+nvidia-cuda-nvdisasm; without it those columns stay empty and are not checked). Rules: no spills and no local memory but where MAY_SPILL says why; where a source
 multiplies matrices its machine code has HMMA, and where it copies asynchronously LDGSTS. "per HMMA" are the instructions of the
 loop with the most HMMA, divided by these. All instances are checked; the table has those for BF16, as those for F16 differ little.
 

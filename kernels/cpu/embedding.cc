@@ -41,23 +41,8 @@ float same(float f) { return f; }
 using RowFunction = void (*)(const TensorView& table, std::int64_t id, float scale, float* out);
 
 RowFunction row_function(DType type) {
+  if (is_quantized(type)) return for_quantized_type(type, []<DType kType>() -> RowFunction { return dequantize_row<kType>; });
   switch (type) {
-    case DType::kQ4_0:
-      return dequantize_row<DType::kQ4_0>;
-    case DType::kQ4_1:
-      return dequantize_row<DType::kQ4_1>;
-    case DType::kQ5_0:
-      return dequantize_row<DType::kQ5_0>;
-    case DType::kQ5_1:
-      return dequantize_row<DType::kQ5_1>;
-    case DType::kQ8_0:
-      return dequantize_row<DType::kQ8_0>;
-    case DType::kQ4_K:
-      return dequantize_row<DType::kQ4_K>;
-    case DType::kQ5_K:
-      return dequantize_row<DType::kQ5_K>;
-    case DType::kQ6_K:
-      return dequantize_row<DType::kQ6_K>;
     case DType::kF16:
       return widen_row<std::uint16_t, f16_to_f32>;
     case DType::kBF16:

@@ -131,24 +131,7 @@ void multiply(const Tile& t) {
 
 void multiply_panels_amx(DType weight_type, const Tile& tile) {
   if (tile.num_rows <= kMostVectorRows || tile.inner == 0) return multiply_panels(weight_type, tile);
-  switch (weight_type) {
-    case DType::kQ4_0:
-      return multiply<DType::kQ4_0>(tile);
-    case DType::kQ4_1:
-      return multiply<DType::kQ4_1>(tile);
-    case DType::kQ5_0:
-      return multiply<DType::kQ5_0>(tile);
-    case DType::kQ5_1:
-      return multiply<DType::kQ5_1>(tile);
-    case DType::kQ8_0:
-      return multiply<DType::kQ8_0>(tile);
-    case DType::kQ4_K:
-      return multiply<DType::kQ4_K>(tile);
-    case DType::kQ5_K:
-      return multiply<DType::kQ5_K>(tile);
-    default:
-      return multiply<DType::kQ6_K>(tile);
-  }
+  for_quantized_type(weight_type, [&]<DType kType>() { multiply<kType>(tile); });
 }
 
 }  // namespace quire::cpu::QUIRE_ISA

@@ -140,24 +140,7 @@ void pack_group(const TensorView& from, std::int64_t first, std::uint8_t* to) {
 using PackGroup = void (*)(const TensorView&, std::int64_t, std::uint8_t*);
 
 PackGroup pack_function(DType type) {
-  switch (type) {
-    case DType::kQ4_0:
-      return pack_group<DType::kQ4_0>;
-    case DType::kQ4_1:
-      return pack_group<DType::kQ4_1>;
-    case DType::kQ5_0:
-      return pack_group<DType::kQ5_0>;
-    case DType::kQ5_1:
-      return pack_group<DType::kQ5_1>;
-    case DType::kQ8_0:
-      return pack_group<DType::kQ8_0>;
-    case DType::kQ4_K:
-      return pack_group<DType::kQ4_K>;
-    case DType::kQ5_K:
-      return pack_group<DType::kQ5_K>;
-    default:
-      return pack_group<DType::kQ6_K>;
-  }
+  return for_quantized_type(type, []<DType kType>() -> PackGroup { return pack_group<kType>; });
 }
 
 }  // namespace

@@ -38,4 +38,27 @@ constexpr int panel_head_bytes(DType t) { return panel_bytes(t) - blocks_per_pan
 static_assert(panel_head_bytes(DType::kQ4_0) == 32 && panel_head_bytes(DType::kQ5_1) == 64);
 static_assert(panel_head_bytes(DType::kQ5_K) == 64 + 3 * kWordVectorBytes && panel_head_bytes(DType::kQ6_K) == 32 + 256);
 
+// function.template operator()<kType>() for a quantised `type`; its result. Inlined: kernel sources may share no function.
+template <typename Function>
+[[gnu::always_inline]] inline auto for_quantized_type(DType type, const Function& function) {
+  switch (type) {
+    case DType::kQ4_0:
+      return function.template operator()<DType::kQ4_0>();
+    case DType::kQ4_1:
+      return function.template operator()<DType::kQ4_1>();
+    case DType::kQ5_0:
+      return function.template operator()<DType::kQ5_0>();
+    case DType::kQ5_1:
+      return function.template operator()<DType::kQ5_1>();
+    case DType::kQ8_0:
+      return function.template operator()<DType::kQ8_0>();
+    case DType::kQ4_K:
+      return function.template operator()<DType::kQ4_K>();
+    case DType::kQ5_K:
+      return function.template operator()<DType::kQ5_K>();
+    default:
+      return function.template operator()<DType::kQ6_K>();
+  }
+}
+
 }  // namespace quire::cpu

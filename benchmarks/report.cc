@@ -101,8 +101,12 @@ void emit(const json::object& report, const std::string& json_file) {
   if (!file) throw std::runtime_error(fmt::format("cannot write {}", json_file));
 }
 
-double percentile(std::vector<double> values, double share) {
+double quantile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
+  return quantile_of_sorted(values, share);
+}
+
+double quantile_of_sorted(const std::vector<double>& values, double share) {
   const double place = share * static_cast<double>(values.size() - 1);
   const auto below = static_cast<std::size_t>(place);
   const std::size_t above = std::min(below + 1, values.size() - 1);

@@ -39,8 +39,9 @@ void add_engine(boost::json::object& report, const std::string& model, const Eng
 void emit(const boost::json::object& report, const std::string& json_file);
 
 // The value below which `share` of the values lie, 0 <= share <= 1, interpolated between neighbours. REQUIRES: values not empty.
-double percentile(std::vector<double> values, double share);
-inline double median(std::vector<double> values) { return percentile(std::move(values), 0.5); }
+double quantile(std::vector<double> values, double share);
+double quantile_of_sorted(const std::vector<double>& values, double share);  // of values in ascending order
+inline double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 // {"median", "min", "max"} of repeated measurements. REQUIRES: values not empty.
 boost::json::object spread(const std::vector<double>& values);
 

@@ -18,7 +18,7 @@
 namespace {
 
 using namespace quire;
-using bench::percentile;
+using bench::quantile;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kBlockSize = 16;
@@ -90,11 +90,11 @@ void run(int num_steps, int num_sliding, const std::string& json_file) {
   boost::json::array rows;
   for (const int num_sequences : {1, 4, 16, 64, 256, 1024}) {
     const StepTimes times = measure(num_sequences, num_steps, num_sliding);
-    const double schedule_us = percentile(times.schedule_us, 0.5);
-    const double build_us = percentile(times.build_us, 0.5);
-    const double commit_us = percentile(times.commit_us, 0.5);
-    const double total_us = percentile(times.total_us, 0.5);
-    const double p99_us = percentile(times.total_us, 0.99);
+    const double schedule_us = quantile(times.schedule_us, 0.5);
+    const double build_us = quantile(times.build_us, 0.5);
+    const double commit_us = quantile(times.commit_us, 0.5);
+    const double total_us = quantile(times.total_us, 0.5);
+    const double p99_us = quantile(times.total_us, 0.99);
     table += fmt::format("{:>10} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f}\n", num_sequences, schedule_us, build_us,
                          commit_us, total_us, p99_us);
     rows.push_back(boost::json::object{{"sequences", num_sequences},

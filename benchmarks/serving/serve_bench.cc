@@ -14,10 +14,11 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "benchmarks/report.h"
 #include "benchmarks/serving/engine_target.h"
-#include "benchmarks/serving/machine.h"
 #include "benchmarks/serving/options.h"
 #include "benchmarks/serving/plot.h"
 #include "benchmarks/serving/progress.h"
@@ -112,14 +113,25 @@ RunRecord run(const std::vector<PlannedRequest>& requests, int num_streams, Targ
   return record;
 }
 
+// Bytes of a file, or of all files in a folder; 0 if there are none.
+std::uint64_t model_bytes(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::is_regular_file(path, error)) return fs::file_size(path, error);
+  std::uint64_t sum = 0;
+  for (fs::directory_iterator it(path, error); !error && it != fs::directory_iterator(); it.increment(error))
+    if (it->is_regular_file()) sum += it->file_size();
+  return sum;
+}
+
 json::object result_line(const PlannedLoad& load, const Summary& summary, const LoadedTarget& target,
                          const ServeBenchOptions& options) {
-  const Machine machine = this_machine();
-  json::object line{{"bench", "serve"},
-                    {"date", machine.date},
-                    {"git_revision", machine.git_revision},
-                    {"cpu", machine.cpu},
-                    {"num_cpus", machine.num_cpus},
+  const json::object header = report_header("serve");
+  json::object line{{"bench", header.at("bench")},
+                    {"date", header.at("date")},
+                    {"git_revision", header.at("revision")},
+                    {"cpu", header.at("cpu")},
+                    {"num_cpus", std::thread::hardware_concurrency()},
                     {"target", target.engine != nullptr ? "quire in process" : options.url}};
   line["kernels"] = target.engine != nullptr ? json::value(target.engine->stats().cpu_isa) : json::value(nullptr);
   if (target.engine != nullptr) {

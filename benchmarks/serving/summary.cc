@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "benchmarks/report.h"
+
 namespace quire::bench {
 namespace {
 
@@ -82,12 +84,7 @@ void add_series(const std::vector<RequestRecord>& records, double start_s, Summa
 
 }  // namespace
 
-double percentile(const std::vector<double>& sorted, double percent) {
-  const double position = percent / 100 * static_cast<double>(sorted.size() - 1);
-  const auto below = static_cast<std::size_t>(position);
-  const std::size_t above = std::min(below + 1, sorted.size() - 1);
-  return sorted[below] + (sorted[above] - sorted[below]) * (position - static_cast<double>(below));
-}
+double percentile(const std::vector<double>& sorted, double percent) { return quantile_of_sorted(sorted, percent / 100); }
 
 Distribution distribution_of(std::vector<double> values) {
   if (values.empty()) return {};

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import types
 import unittest
 
@@ -67,14 +68,52 @@ class Verdicts(unittest.TestCase):
         self.assertTrue({figure for _, figure in compare_peers.TARGETS} <= figures)
 
 
+class Watch:
+    """A LoadWatch whose loads are given."""
+
+    loads = []
+
+    def percent_of_cores(self):
+        return Watch.loads.pop(0) if Watch.loads else 0.0
+
+
 class Rounds(unittest.TestCase):
     def setUp(self):
-        self.foreign_load, self.sleep = compare_peers.foreign_load, compare_peers.time.sleep
+        self.kept = compare_peers.foreign_load, compare_peers.LoadWatch, compare_peers.time.sleep
         compare_peers.foreign_load = lambda: 0.0
+        compare_peers.LoadWatch, Watch.loads = Watch, []
         compare_peers.time.sleep = lambda seconds: None
 
     def tearDown(self):
-        compare_peers.foreign_load, compare_peers.time.sleep = self.foreign_load, self.sleep
+        compare_peers.foreign_load, compare_peers.LoadWatch, compare_peers.time.sleep = self.kept
+
+    def test_each_program_is_first_in_some_round(self):
+        order = []
+
+        class Notes(Program):
+            def prefill(self, tokens, seed):
+                order.append((seed, self.name))
+                return super().prefill(tokens, seed)
+
+        programs = [Notes(name, [1, 2, 3]) for name in "abc"]
+        compare_peers.measure_cell("prefill-512", programs, options())
+        self.assertEqual("".join(name for _, name in order), "abcbcacab")
+        self.assertEqual([seed for seed, _ in order], [1, 1, 1, 2, 2, 2, 3, 3, 3])
+
+    def test_a_disturbed_round_is_measured_again(self):
+        Watch.loads = [0.0, 30.0, 2.0, 0.0]
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            values, _, load = compare_peers.measure_cell("prefill-512", [Program("quire", [1, 99, 2, 3])], options())
+        self.assertEqual((values["prefill-512"]["quire"], load), ([1, 2, 3], 2.0))
+        self.assertIn("used 30 % of the cores during a round of prefill-512", errors.getvalue())
+
+    def test_rounds_that_stay_disturbed_are_refused_unless_forced(self):
+        Watch.loads = [30.0] * 3
+        with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(compare_peers.Busy):
+            compare_peers.measure_cell("prefill-512", [Program("quire", [1, 2, 3])], options())
+        Watch.loads = [30.0]
+        _, _, load = compare_peers.measure_cell("prefill-512", [Program("quire", [1, 2, 3])], options(force=True))
+        self.assertEqual(load, 30.0)
 
     def test_programs_take_turns(self):
         ours, theirs = Program("quire", [1, 2, 3]), Program("a", [4, 5, 6])
@@ -130,6 +169,34 @@ class Rounds(unittest.TestCase):
 
     def test_a_program_without_output_gives_no_figure(self):
         self.assertRaises(RuntimeError, peers.last_json, " \n")
+
+
+class OwnLoad(unittest.TestCase):
+    BURN = "import time\nwhile time.process_time() < 0.5: pass\n"
+
+    def test_ended_and_living_children_are_ours(self):
+        before = compare_peers.own_cpu_seconds()
+        subprocess.run([sys.executable, "-c", self.BURN], check=True)
+        self.assertGreater(compare_peers.own_cpu_seconds() - before, 0.4)
+        living = [sys.executable, "-c", self.BURN + "print(1, flush=True)\ninput()"]
+        with subprocess.Popen(living, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            child.stdout.readline()
+            self.assertGreater(compare_peers.own_cpu_seconds() - before, 0.8)
+            child.communicate(b"\n")
+        self.assertLess(compare_peers.own_cpu_seconds() - before, 60)
+
+    def test_a_process_of_others_is_foreign(self):
+        # The shell ends at once, so that its child has another parent.
+        before, busy = compare_peers.own_cpu_seconds(), compare_peers.cpu_times()[0]
+        with tempfile.TemporaryDirectory() as folder:
+            done = os.path.join(folder, "done")
+            subprocess.run(f"{sys.executable} -c '{self.BURN}open(\"{done}\", \"w\")' &", shell=True, check=True)
+            for _ in range(600):
+                if os.path.exists(done):
+                    break
+                time.sleep(0.05)
+        self.assertLess(compare_peers.own_cpu_seconds() - before, 0.4)
+        self.assertGreater((compare_peers.cpu_times()[0] - busy) / os.sysconf("SC_CLK_TCK"), 0.4)
 
 
 class TalkativeWorkers(unittest.TestCase):

@@ -230,6 +230,14 @@ def show(row):
         print(f"{'':<12} {name}: {reason}")
 
 
+def versions_seen(rows):
+    """{program: version}; a program tells it once it has loaded a model, which it may refuse for the last one."""
+    versions = {}
+    for row in rows:
+        versions.update({name: version for name, version in row["versions"].items() if version})
+    return versions
+
+
 # ---- the run
 
 def model_path(name):
@@ -301,6 +309,8 @@ def parse_arguments():
     parser.add_argument("--models", type=listed(MODELS), help=f"of {', '.join(MODELS)}")
     parser.add_argument("--rounds", type=positive, help="runs of each program in each cell (5)")
     parser.add_argument("--threads", type=positive, default=len(os.sched_getaffinity(0)), help="of every program")
+    parser.add_argument("--isa", choices=["native", "avx2"], default="native",
+                        help="avx2: no program uses more, as on a machine without AVX-512")
     parser.add_argument("--requests", type=positive, default=60, help="of a serve cell")
     parser.add_argument("--max-foreign-load", type=float, default=5.0, help="per cent of the cores")
     parser.add_argument("--force", action="store_true", help="measure whatever else is running, and say so")
@@ -317,15 +327,15 @@ def parse_arguments():
 
 
 def targets_needed(options):
-    """What compare_peers.sh has to build: llama.cpp's targets, then quire's after a semicolon."""
+    """What compare_peers.sh has to build: llama.cpp's targets, quire's, and for which instructions, with semicolons between."""
     if options.accuracy:
-        return "llama;logprob_bench"
+        return f"llama;logprob_bench;{options.isa}"
     theirs, ours = {"llama-bench", "llama-batched-bench"}, {"throughput_bench"}
     if any(cell in SERVE or cell == "shared-prefix" for cell in options.cells):
         theirs.add("llama-server")
     if any(cell in SERVE for cell in options.cells):
         ours.add("serve_bench")
-    return " ".join(sorted(theirs)) + ";" + " ".join(sorted(ours))
+    return ";".join([" ".join(sorted(theirs)), " ".join(sorted(ours)), options.isa])
 
 
 def cpu_name():
@@ -338,11 +348,13 @@ def main():
     if options.needs:
         print(targets_needed(options))
         return 0
+    peers.limit_instructions(options.isa)
     if options.accuracy:
         import peer_accuracy  # pylint: disable=import-outside-toplevel  # needs packages that the rest does not
         return peer_accuracy.main(options)
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")
-    print(f"{cpu_name()}, {os.cpu_count()} cores, {options.threads} threads, {options.rounds} rounds, {date}")
+    capped = "" if options.isa == "native" else f", no more than {options.isa}"
+    print(f"{cpu_name()}{capped}, {os.cpu_count()} cores, {options.threads} threads, {options.rounds} rounds, {date}")
     if options.force:
         print("FORCED: other load was allowed; these figures are worth nothing beyond a first look")
     try:
@@ -351,11 +363,11 @@ def main():
     except Busy as error:
         print(f"compare_peers: {error}", file=sys.stderr)
         return 3
-    for name, version in (rows[-1]["versions"] if rows else {}).items():
+    for name, version in versions_seen(rows).items():
         print(f"{name}: {version}")
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"date": date, "cpu": cpu_name(), "threads": options.threads, "rounds": options.rounds, "forced": options.force,
+            json.dump({"date": date, "cpu": cpu_name(), "isa": options.isa, "threads": options.threads, "rounds": options.rounds, "forced": options.force,
                        "quick": options.quick, "rows": rows}, file)
             file.write("\n")
     return 1 if failed else 0

@@ -20,8 +20,9 @@ case " $* " in
 esac
 # What the wanted cells need of llama.cpp and of quire; wrong arguments end here, before anything is built for them.
 needs="$(python3 scripts/compare_peers.py --needs "$@")"
-read -ra llama_targets <<< "${needs%%;*}"
-read -ra quire_targets <<< "${needs#*;}"
+IFS=';' read -r llama_targets quire_targets isa <<< "$needs"
+read -ra llama_targets <<< "$llama_targets"
+read -ra quire_targets <<< "$quire_targets"
 
 # Runs a command quietly and shows its output only if it fails.
 quietly() {
@@ -42,18 +43,20 @@ install_python() {
 }
 
 build_llama() {
-  local source="$peers/llama_cpp_python-$llama_version" build="$peers/llama.cpp"
+  local source="$peers/llama_cpp_python-$llama_version" build="$peers/llama.cpp-$isa" native=ON
   if [[ ! -d "$source" ]]; then
     quietly download "$python" -m pip download --no-input --disable-pip-version-check --no-deps --no-binary llama-cpp-python \
       --dest "$peers" "llama-cpp-python==$llama_version"
     tar -xzf "$peers/llama_cpp_python-$llama_version.tar.gz" -C "$peers"
   fi
+  # Without GGML_NATIVE llama.cpp is built for AVX2, FMA and F16C.
+  [[ "$isa" == native ]] || native=OFF
   local compilers=()
   # GCC 12 drops stores that fill the tile configuration, so that llama.cpp's AMX code dies; clang does not.
   if grep -qw amx_tile /proc/cpuinfo && command -v clang++ > /dev/null; then
     compilers=(-DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++)
   fi
-  quietly llama-configure cmake -S "$source/vendor/llama.cpp" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
+  quietly llama-configure cmake -S "$source/vendor/llama.cpp" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=$native \
     -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
     -DLLAMA_OPENSSL=OFF "${compilers[@]}"
   quietly llama-build nice cmake --build "$build" -j "$jobs" --target "${llama_targets[@]}"

@@ -17,9 +17,18 @@ import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PEERS = os.path.join(ROOT, "build-peers")
-LLAMA = os.path.join(PEERS, "llama.cpp", "bin")
+LLAMA = os.path.join(PEERS, "llama.cpp-native", "bin")  # limit_instructions chooses the build
 OURS = os.path.join(ROOT, "build-dev", "benchmarks")
 RUN_LIMIT_S = 1200
+
+
+def limit_instructions(isa):
+    """Lets every program started from now on use no more than `isa`; "native": all that the machine has."""
+    global LLAMA  # pylint: disable=global-statement
+    LLAMA = os.path.join(PEERS, f"llama.cpp-{isa}", "bin")
+    if isa != "native":
+        os.environ["QUIRE_CPU_ISA"] = isa
+        os.environ["ONEDNN_MAX_CPU_ISA"] = isa.upper()  # what OpenVINO's kernels ask for what there is
 
 
 class NotAvailable(Exception):

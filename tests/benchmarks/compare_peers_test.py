@@ -68,6 +68,26 @@ class Verdicts(unittest.TestCase):
         self.assertTrue({figure for _, figure in compare_peers.TARGETS} <= figures)
 
 
+class Versions(unittest.TestCase):
+    def test_a_refused_model_does_not_hide_a_version(self):
+        rows = [{"versions": {"quire": "a", "OpenVINO": "2026"}}, {"versions": {"quire": "a", "OpenVINO": ""}}]
+        self.assertEqual(compare_peers.versions_seen(rows), {"quire": "a", "OpenVINO": "2026"})
+        self.assertEqual(compare_peers.versions_seen([]), {})
+
+
+class Instructions(unittest.TestCase):
+    def test_every_program_is_capped(self):
+        kept, llama = dict(os.environ), peers.LLAMA
+        try:
+            peers.limit_instructions("avx2")
+            self.assertEqual((os.environ["QUIRE_CPU_ISA"], os.environ["ONEDNN_MAX_CPU_ISA"]), ("avx2", "AVX2"))
+            self.assertIn("llama.cpp-avx2", peers.LLAMA)
+        finally:
+            os.environ.clear()
+            os.environ.update(kept)
+            peers.LLAMA = llama
+
+
 class Watch:
     """A LoadWatch whose loads are given."""
 
@@ -223,14 +243,15 @@ class CommandLine(unittest.TestCase):
 
     def test_wrong_arguments(self):
         for arguments in (["--cells", "prefill-512,nonsense"], ["--models", "gpt"], ["--rounds", "0"], ["--rounds", "-1"],
-                          ["--threads", "x"], ["--no-such-flag"], ["--json", "/nonexistent/x.json"]):
+                          ["--threads", "x"], ["--no-such-flag"], ["--isa", "sse"], ["--json", "/nonexistent/x.json"]):
             result = self.run_script(*arguments)
             self.assertEqual((result.returncode, result.stdout), (2, ""), arguments)
             self.assertIn("compare_peers: error:", result.stderr)
 
     def test_only_what_the_cells_need_is_built(self):
-        self.assertEqual(self.run_script("--needs", "--quick").stdout, "llama-batched-bench llama-bench;throughput_bench\n")
+        self.assertEqual(self.run_script("--needs", "--quick").stdout, "llama-batched-bench llama-bench;throughput_bench;native\n")
         self.assertIn("llama-server", self.run_script("--needs", "--cells", "shared-prefix").stdout)
+        self.assertIn(";avx2", self.run_script("--needs", "--quick", "--isa", "avx2").stdout)
         self.assertIn("serve_bench", self.run_script("--needs", "--cells", "serve-80").stdout)
 
 

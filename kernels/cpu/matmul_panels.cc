@@ -37,6 +37,24 @@ inline void store(const Tile& t, int r, int vector, Floats sum, bool complete) {
   store_floats(t.out + r * t.out_stride + vector * kWidth, sum);
 }
 
+// The bytes of the blocks to be unpacked next, asked for while others are multiplied: so many lines a step that the last step
+// asks for the last line. Into the second cache, for the first is full of what is multiplied.
+class NextBlocks {
+ public:
+  NextBlocks(const std::uint8_t* first, std::int64_t bytes, std::int64_t steps)
+      : next_(first), end_(first + bytes), step_bytes_((bytes / steps / kCacheLine + 1) * kCacheLine) {}
+
+  [[gnu::always_inline]] void prefetch() {
+    const std::uint8_t* const stop = next_ + step_bytes_ < end_ ? next_ + step_bytes_ : end_;
+    for (; next_ < stop; next_ += kCacheLine) _mm_prefetch(next_, _MM_HINT_T1);
+  }
+
+ private:
+  const std::uint8_t* next_;
+  const std::uint8_t* end_;
+  std::int64_t step_bytes_;
+};
+
 // The lines of block b of the panels that lie kPrefetchBytes ahead.
 template <DType kType>
 [[gnu::always_inline]] inline void prefetch_block(const std::uint8_t* panels, std::int64_t b) {
@@ -77,7 +95,8 @@ using UnpackedPanel = WeightVectors<kType>[kVectorsPerPanel];
 
 // Adds blocks [first, first + count) to kRows rows of results from r on; the results wait in `out` between the calls.
 template <DType kType, int kRows>
-void accumulate_blocks(const Tile& t, const UnpackedPanel<kType>* blocks, std::int64_t first, int count, int r) {
+void accumulate_blocks(const Tile& t, const UnpackedPanel<kType>* blocks, std::int64_t first, int count, int r,
+                       NextBlocks& next) {
   const std::int64_t num_blocks = t.inner / kBlock;
   const ActivationBlock* x[kRowsAtOnce];
   Sums sum[kVectorsPerPanel];
@@ -88,7 +107,7 @@ void accumulate_blocks(const Tile& t, const UnpackedPanel<kType>* blocks, std::i
     }
   }
   for (int b = 0; b < count; ++b) {
-    if (r == 0) prefetch_block<kType>(t.weights, first + b);
+    next.prefetch();
     accumulate<kType, kRows>(blocks[b], x, sum);
     for (int i = 0; i < kRows; ++i) ++x[i];
   }
@@ -113,10 +132,13 @@ void multiply_many_rows(const Tile& t) {
         for (int b = 0; b < kBlocks; ++b) unpack_vectors<kType>(panel, scales, b, v * kWidth, blocks[at + b][v]);
       }
     }
+    const std::int64_t more = first + count < num_blocks ? num_blocks - first - count : num_blocks;  // or those of the next tile
+    const int next_count = static_cast<int>(more < kBlocksAtOnce ? more : kBlocksAtOnce);
+    NextBlocks next(panel, next_count / kBlocks * panel_bytes(kType), (t.num_rows + kRowsAtOnce - 1) / kRowsAtOnce * count + 1);
     int r = 0;
-    for (; r + kRowsAtOnce <= t.num_rows; r += kRowsAtOnce) accumulate_blocks<kType, kRowsAtOnce>(t, blocks, first, count, r);
-    for (; r + 2 <= t.num_rows; r += 2) accumulate_blocks<kType, 2>(t, blocks, first, count, r);
-    if (r < t.num_rows) accumulate_blocks<kType, 1>(t, blocks, first, count, r);
+    for (; r + kRowsAtOnce <= t.num_rows; r += kRowsAtOnce) accumulate_blocks<kType, kRowsAtOnce>(t, blocks, first, count, r, next);
+    for (; r + 2 <= t.num_rows; r += 2) accumulate_blocks<kType, 2>(t, blocks, first, count, r, next);
+    if (r < t.num_rows) accumulate_blocks<kType, 1>(t, blocks, first, count, r, next);
     first += kBlocksAtOnce;
   } while (first < num_blocks);
 }

@@ -138,7 +138,8 @@ void multiply_many_rows(const Tile& t) {
     const int next_count = static_cast<int>(more < kBlocksAtOnce ? more : kBlocksAtOnce);
     NextBlocks next(panel, next_count / kBlocks * panel_bytes(kType), (t.num_rows + kRowsAtOnce - 1) / kRowsAtOnce * count + 1);
     int r = 0;
-    for (; r + kRowsAtOnce <= t.num_rows; r += kRowsAtOnce) accumulate_blocks<kType, kRowsAtOnce>(t, blocks, first, count, r, next);
+    for (; r + kRowsAtOnce <= t.num_rows; r += kRowsAtOnce)
+      accumulate_blocks<kType, kRowsAtOnce>(t, blocks, first, count, r, next);
     for (; r + 2 <= t.num_rows; r += 2) accumulate_blocks<kType, 2>(t, blocks, first, count, r, next);
     if (r < t.num_rows) accumulate_blocks<kType, 1>(t, blocks, first, count, r, next);
     first += kBlocksAtOnce;

@@ -121,6 +121,7 @@ def measure_once(cell, program, seed, options):
     if cell == "shared-prefix":
         return {cell: program.shared(seed=seed, **SHARED)}
     report = checked(peers.serve(program.serve_target(), SERVE[cell] * options.capacity, options.requests, seed))
+    program.served_by(report)
     program.close()
     return {f"{cell} TTFT p50": report["ttft_ms"]["p50"], f"{cell} TTFT p99": report["ttft_ms"]["p99"],
             f"{cell} tokens/s": report["output_tokens_per_s"]}
@@ -230,6 +231,24 @@ def show(row):
         print(f"{'':<12} {name}: {reason}")
 
 
+def markdown(files):
+    """The rows of files that --json wrote as a Markdown table; of a figure that several have, the last one's."""
+    rows = {}
+    for name in files:
+        with open(name, encoding="utf-8") as file:
+            report = json.load(file)
+        for row in report["rows"]:
+            rows[row["model"], row["figure"]] = row, len(next(iter(row["rounds"].values())))
+    lines = ["| model | figure | quire | llama.cpp | OpenVINO | ratio to the faster peer (range) | target | rounds |",
+             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for (model, figure), (row, rounds) in rows.items():
+        cells = [f"{row['medians'][name]:.4g}" if name in row["medians"] else "-" for name in ("quire", "llama.cpp", "OpenVINO")]
+        ratio = "-" if "ratio" not in row else f"{row['ratio']:.2f} ({row['ratio_min']:.2f} to {row['ratio_max']:.2f})"
+        target = "" if row.get("target") is None else f"{row['target']:g}"
+        lines.append(" | ".join([f"| {model}", f"{figure}, {row['unit']}", *cells, ratio, target, f"{rounds} |"]))
+    return "\n".join(lines)
+
+
 def versions_seen(rows):
     """{program: version}; a program tells it once it has loaded a model, which it may refuse for the last one."""
     versions = {}
@@ -315,6 +334,7 @@ def parse_arguments():
     parser.add_argument("--max-foreign-load", type=float, default=5.0, help="per cent of the cores")
     parser.add_argument("--force", action="store_true", help="measure whatever else is running, and say so")
     parser.add_argument("--json", help="write all figures to this file")
+    parser.add_argument("--markdown", nargs="+", metavar="FILE", help="measure nothing: a table of what --json wrote")
     parser.add_argument("--accuracy", action="store_true", help="distance to tests/golden instead of speed")
     parser.add_argument("--needs", action="store_true", help=argparse.SUPPRESS)  # for compare_peers.sh
     options = parser.parse_args()
@@ -347,6 +367,9 @@ def main():
     options = parse_arguments()
     if options.needs:
         print(targets_needed(options))
+        return 0
+    if options.markdown:
+        print(markdown(options.markdown))
         return 0
     peers.limit_instructions(options.isa)
     if options.accuracy:

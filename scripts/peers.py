@@ -80,6 +80,10 @@ class Quire:
         """Where serve_bench sends its load."""
         return ["--model", self.model, "--threads", str(self.threads)]
 
+    def served_by(self, report):
+        """`report` is serve_bench's, of a load on serve_target()."""
+        self.version = f"{report['revision']} ({report['isa']})"
+
     def close(self):
         pass
 
@@ -151,6 +155,9 @@ class LlamaCpp:
     def serve_target(self):
         url = self._start(16, 1024)
         return ["--url", url + "/v1", "--tokenizer", self.model]
+
+    def served_by(self, report):
+        pass
 
     def close(self):
         if self.server is not None:

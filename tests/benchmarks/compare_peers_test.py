@@ -75,6 +75,20 @@ class Versions(unittest.TestCase):
         self.assertEqual(compare_peers.versions_seen([]), {})
 
 
+class Tables(unittest.TestCase):
+    ROW = {"model": "smollm2", "figure": "serve-80 TTFT p99", "unit": "ms", "rounds": {"quire": [1, 2, 3]}, "target": 0.3,
+           "medians": {"quire": 209.512, "llama.cpp": 2254.4}, "ratio": 0.094, "ratio_min": 0.081, "ratio_max": 0.099}
+
+    def test_the_last_file_has_its_way(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = [os.path.join(folder, name) for name in ("a", "b")]
+            for name, ratio in zip(files, (0.5, 0.094)):
+                with open(name, "w", encoding="utf-8") as file:
+                    compare_peers.json.dump({"rows": [{**self.ROW, "ratio": ratio}]}, file)
+            lines = compare_peers.markdown(files).splitlines()
+        self.assertEqual(lines[2:], ["| smollm2 | serve-80 TTFT p99, ms | 209.5 | 2254 | - | 0.09 (0.08 to 0.10) | 0.3 | 3 |"])
+
+
 class Instructions(unittest.TestCase):
     def test_every_program_is_capped(self):
         kept, llama = dict(os.environ), peers.LLAMA

@@ -39,6 +39,7 @@ struct Runtime {
   std::int64_t work_left = -1;
   std::int64_t calls_left = -1;
   std::int64_t allocations_left = -1;
+  std::int64_t most_uploaded_graphs = -1;
   std::size_t free_bytes = std::size_t{1} << 30;
   int num_devices = 1;
   bool broken = false;  // sticky
@@ -162,6 +163,8 @@ bool allocation_fails() {
   return true;
 }
 
+void set_most_uploaded_graphs(std::int64_t count) { runtime().most_uploaded_graphs = count; }
+
 void set_num_devices(int count) { runtime().num_devices = count; }
 void set_free_bytes(std::size_t bytes) { runtime().free_bytes = bytes; }
 
@@ -213,6 +216,10 @@ constexpr ErrorWords kErrorWords[] = {
     {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
+    {cudaErrorUnsupportedPtxVersion, "cudaErrorUnsupportedPtxVersion",
+     "the provided PTX was compiled with an unsupported toolchain."},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},
@@ -385,8 +392,29 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   return cudaSuccess;
 }
 
+namespace {
+
+// Takes the memory on the device, once.
+cudaError_t take_graph_memory(cudaGraphExec_t exec) {
+  if (exec->uploaded) return cudaSuccess;
+  Runtime& r = runtime();
+  const bool is_full = r.most_uploaded_graphs >= 0 && r.counts.uploaded_graphs >= r.most_uploaded_graphs;
+  if (is_full || simt::allocation_fails()) return cudaErrorMemoryAllocation;
+  exec->uploaded = true;
+  ++r.counts.uploaded_graphs;
+  return cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream) {
+  if (const cudaError_t error = answer(stream); error != cudaSuccess) return error;
+  return take_graph_memory(exec);
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (const cudaError_t error = answer(stream); error != cudaSuccess) return error;
+  if (const cudaError_t error = take_graph_memory(exec); error != cudaSuccess) return error;
   ++runtime().counts.graph_launches;
   stream->queue.insert(stream->queue.end(), exec->nodes.begin(), exec->nodes.end());
   return cudaSuccess;
@@ -399,6 +427,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  if (exec->uploaded) --runtime().counts.uploaded_graphs;
   delete exec;
   --runtime().objects.graphs;
   return cudaSuccess;

@@ -28,7 +28,8 @@ struct RuntimeCounts {
   std::int64_t allocations = 0;         // cudaMalloc and cudaMallocHost
   std::int64_t failed_allocations = 0;  // by fail_allocation_after()
   std::int64_t graph_launches = 0;
-  std::int64_t calls = 0;  // that a broken device answers with its error
+  std::int64_t uploaded_graphs = 0;  // and not destroyed yet
+  std::int64_t calls = 0;            // that a broken device answers with its error
 };
 RuntimeCounts& runtime_counts();
 
@@ -54,6 +55,8 @@ bool device_is_broken();
 // a handle of cuBLASLt. Negative: never.
 void fail_allocation_after(std::int64_t count);
 bool allocation_fails();
+// Recordings that the device has memory for at a time. Negative: any number.
+void set_most_uploaded_graphs(std::int64_t count);
 // Bytes that cudaMemGetInfo says are free.
 void set_free_bytes(std::size_t bytes);
 

@@ -2,8 +2,8 @@
 // in tests. Names and meanings as in the CUDA Runtime API; a call that this file lacks does not compile. One device.
 //
 // Work on a stream is queued and runs as late as CUDA allows, in order, when somebody waits: host memory that is reused too
-// early, or read before the wait, shows. A captured graph holds its launches with their arguments, as CUDA's does. What a device
-// of compute capability 8.0 refuses is refused (CUDA C++ Programming Guide, "Compute Capabilities"): launches beyond its limits,
+// early, or read before the wait, shows. A captured graph holds its launches with their arguments, as CUDA's does. What the
+// device refuses (simt/devices.h) is refused (CUDA C++ Programming Guide, "Compute Capabilities"): launches beyond its limits,
 // handles that were destroyed. simt/runtime.h has the tests' own controls. Lower-case names are CUDA's.
 #pragma once
 
@@ -77,6 +77,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags = 0);
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);

@@ -78,6 +78,15 @@ CudaBackend::CudaBackend(int device, const BackendOptions& options, std::size_t 
   const int minor = attribute(device, cudaDevAttrComputeCapabilityMinor);
   if (major < 8) fail(ErrorCode::kUnsupported, "device cuda:{} is sm_{}{}, must be sm_80 or newer", device, major, minor);
   isa_ = fmt::format("sm_{}{}", major, minor);
+  const int shared_bytes = attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  if (shared_bytes < cuda::kMostSharedBytes) {
+    fail(ErrorCode::kUnsupported, "device cuda:{} ({}) gives a block {} bytes of shared memory, must be {} or more", device, isa_,
+         shared_bytes, cuda::kMostSharedBytes);
+  }
+  if (const char* const reason = cuda::missing_code()) {
+    fail(ErrorCode::kUnsupported, "device cuda:{} is {}, for which this build has no kernels ({}): set CMAKE_CUDA_ARCHITECTURES",
+         device, isa_, reason);
+  }
   num_sms_ = attribute(device, cudaDevAttrMultiProcessorCount);
   workspace_ = allocate(kWorkspaceBytes);
   staging_.memory = allocate_pinned(kStagingBytes);

@@ -19,6 +19,8 @@ cudaError_t check_launch(const cudaLaunchConfig_t& config, const void* kernel);
 // Bytes of shared memory, dynamic and static ones together, that a block of `kernel` may have.
 std::size_t shared_memory_limit(const void* kernel);
 cudaError_t set_dynamic_memory_limit(const void* kernel, int bytes);
+// Whether the device has code for kernels.
+cudaError_t find_code();
 
 struct RuntimeCounts {
   std::int64_t waits = 0;               // cudaStreamSynchronize
@@ -51,8 +53,8 @@ void break_device_after(std::int64_t count);
 // The same, broken by the call itself: `count` more of those that a broken device refuses are answered.
 void break_device_at_call(std::int64_t count);
 bool device_is_broken();
-// After `count` more that succeed, one call that needs memory on the device, or pinned memory, finds none: a buffer, a recording,
-// a handle of cuBLASLt. Negative: never.
+// After `count` more that succeed, one call that needs memory on the device, or pinned memory, finds none: a buffer, a recording
+// when it is made, when it is uploaded, or else when it is first launched, a handle of cuBLASLt. Negative: never.
 void fail_allocation_after(std::int64_t count);
 bool allocation_fails();
 // Recordings that the device has memory for at a time. Negative: any number.

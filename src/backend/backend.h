@@ -120,6 +120,7 @@ class Backend {
   virtual void upload(void* to_device, const void* from_host, std::size_t bytes) = 0;
   virtual void download(void* to_host, const void* from_device, std::size_t bytes) = 0;  // waits
   virtual void synchronize() = 0;
+  virtual bool is_asynchronous() const { return false; }  // ops return before they have run
 
   // Once all weights are uploaded: gives back what only that needed, and takes the memory that ops of steps will want, so that no
   // op of a step within `limits` allocates on the device.

@@ -37,6 +37,7 @@ class CudaBackend final : public Backend {
   void upload(void* to_device, const void* from_host, std::size_t bytes) override;
   void download(void* to_host, const void* from_device, std::size_t bytes) override;
   void synchronize() override;
+  bool is_asynchronous() const override { return true; }
 
   void prepare(const StepLimits& limits) override;
   void prepare_matmul(const MatmulArgs& largest) override;

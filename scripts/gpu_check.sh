@@ -2,12 +2,12 @@
 # Everything that wants a GPU, on one: builds quire with CUDA (from gpu_check_deps/ of scripts/gpu_check_prepare.sh if that is
 # there, without a network), runs the tests of kernels and engine on the device, a short set of them under compute-sanitizer, then
 # the benchmarks. Every part has a time limit, together under ten minutes, and what one part finds stops no other.
-#   scripts/gpu_check.sh [FOLDER]   results go to FOLDER (default gpu_check/): results.json, and the parts' logs
+#   scripts/gpu_check.sh [FOLDER]          results go to FOLDER (default gpu_check/): results.json, and the parts' logs
+#   scripts/gpu_check.sh --cases BUILD     the sanitizer's cases as programs in the folder BUILD have them, on no GPU; fails where
+#                                          a program lacks its own
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 
-out="${1:-gpu_check}"
-mkdir -p "$out"
 parts=()
 
 # part NAME SECONDS COMMAND...: its output to NAME.log, its end to the list of results.
@@ -34,27 +34,67 @@ build() {
 
 tests() { (cd build-cuda && ctest -L cuda -j 4 --output-on-failure --timeout 100); }
 
-# Out-of-bounds accesses, races, and reads of what nobody wrote, in a small case of both attention kernels. A filter that names no
-# test would pass.
-sanitize() {
-  local status=0 tool test=build-cuda/tests/kernels/cuda/cuda_attention_test filter='*CudaAttention.RowsOfAWiderMatrix*'
-  [[ -n "$("$test" --gtest_list_tests --gtest_filter="$filter")" ]] || { echo "no test is called $filter"; return 1; }
-  for tool in memcheck racecheck initcheck; do
-    compute-sanitizer --tool "$tool" --error-exitcode 9 "$test" --gtest_filter="$filter" || status=1
-  done
+# What runs under compute-sanitizer: small cases of every family of kernels. Program under tests/kernels/cuda, and its filter.
+sanitized() {
+  cat << 'CASES'
+cuda_attention_test *CudaAttention.RowsOfAWiderMatrix*:*B085_*
+cuda_activation_test *CudaActivation.EqualsTheOracleAtAnyWidth*:CudaSoftcap.EqualsTheOracle
+cuda_embedding_test *CudaEmbedding.IsTheScaledRow*:CudaGatherRows.CopiesBits
+cuda_kv_cache_test *CudaAppendKv.WritesTheSlotsAndNothingElse*:CudaCopyBlocks.OnePairAfterTheOther
+cuda_norm_test *CudaNorm.InPlaceOverHeads*:*CudaNorm.AddRmsNormIsAddThenRmsNorm*
+cuda_quantized_test *CudaDequantize.HasTheBitsOfTheHost*:*CudaMatmulQuantized.UnpackingIsDequantising*:*CudaMatmulQuantized.BiasOutTypesStridesAndRowsOfAMatrix*
+cuda_rope_test CudaRopeTable.IsExactAtLargePositions:*CudaRope.ATokensBitsAreItsOwnAndStridesDoNotMatter*:PeerBugs.B062_*
+cuda_sampling_test CudaSampling.AlternativesAndTargets:CudaSamplingDraw.TakesTheFirst*:PeerBugs.B094_*
+CASES
+}
+
+# cases BUILD: their names. A filter of which a part names no test would pass.
+cases() {
+  local status=0 program filters filter found
+  while read -r program filters; do
+    while read -r filter; do
+      found="$("$1/tests/kernels/cuda/$program" --gtest_list_tests --gtest_filter="$filter" | grep '^  ')"
+      [[ -n "$found" ]] || { echo "$program has no test that $filter names"; status=1; }
+      echo "$program $filter: $(wc -l <<< "$found")"
+    done < <(tr ':' '\n' <<< "$filters")
+  done < <(sanitized)
   return "$status"
+}
+
+sanitize_one() {
+  local tool="$1" program="$2" filter="$3" log
+  log="$(compute-sanitizer --tool "$tool" --error-exitcode 9 "build-cuda/tests/kernels/cuda/$program" \
+    --gtest_filter="$filter" 2>&1)" && { echo "$tool $program: nothing found"; return; }
+  echo "$tool $program: FAILED"$'\n'"$log"
+  return 1
+}
+
+# Out-of-bounds accesses, races in shared memory, and reads of what nobody wrote.
+sanitize() {
+  local tool
+  cases build-cuda || return
+  for tool in memcheck racecheck initcheck; do
+    sanitized | sed "s/^/$tool /"
+  done | xargs -P 4 -L 1 bash -c 'sanitize_one "$@"' _
 }
 
 # PyTorch's attention on the same prefill shapes, if PyTorch is there.
 torch_peer() { python3 scripts/gpu_check_torch.py; }
 
-export -f build tests sanitize torch_peer
+if [[ "${1:-}" == --cases ]]; then
+  cases "$2"
+  exit
+fi
+
+out="${1:-gpu_check}"
+mkdir -p "$out"
+export -f build tests sanitized cases sanitize sanitize_one torch_peer
 nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,memory.total --format=csv,noheader > "$out/gpu.log" 2>&1
 part build 270 bash -c build && {
   part tests 100 bash -c tests
   part attention_bench 60 build-cuda/benchmarks/attention_bench --json "$out/attention_bench.json"
   part torch 40 bash -c torch_peer
-  part sanitizer 60 bash -c sanitize
+  part sanitizer 120 bash -c sanitize
 }
 
 failed=0

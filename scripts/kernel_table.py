@@ -12,7 +12,9 @@ loop with the most HMMA, divided by these. All instances are checked; the table 
 
 The second table is arithmetic: registers for sm_90a of the first, threads, dynamic shared memory and bytes in flight of a block from
 docs/kernels.md's table of what kernels move (cuda_traffic_table_test), and how many blocks an SM of an H200 has room for. By
-Little's law it must have 4.8 TB/s x 0.75 us / 132 SMs, some 27 KB, in flight; a kernel of attention with less breaks a rule.
+Little's law it must have 4.8 TB/s x 0.75 us / 132 SMs, some 27 KB, in flight; a kernel with less breaks a rule. The last columns are the same for an SM with 100 KB of shared memory and 1,536
+threads, as those of sm_86, sm_89 and sm_120, with the registers for sm_80; such a GPU's memory needs less, some 5 KB an SM (L40S: 864 GB/s,
+142 SMs).
 """
 import argparse
 import concurrent.futures
@@ -31,14 +33,18 @@ FIELDS = ("kernel", "arch", "registers", "shared bytes", "spilled bytes", "instr
 
 
 # An SM of an H200 (compute capability 9.0): registers are given to warps 256 at a time, from four banks.
-SM_REGISTERS, SM_THREADS, SM_BLOCKS, SM_SHARED, BLOCK_RESERVED = 65536, 2048, 32, 228 * 1024, 1024
+SM_REGISTERS, BLOCK_RESERVED = 65536, 1024
+H200 = {"threads": 2048, "blocks": 32, "shared": 228 * 1024}
+SMALL = {"threads": 1536, "blocks": 16, "shared": 100 * 1024}  # sm_86, the least of sm_86, sm_89 and sm_120
 NEEDED_IN_FLIGHT = 27 * 1024
 
 
 # Kernel: bytes of local memory it may use, and why.
 MAY_SPILL = {
     "rope_table_kernel": (64, "sine and cosine in double reduce huge arguments on the stack; once a step, some thousand threads"),
-    "prefill_attention_kernel<{}, PrefillConfig<128, 2> >": (8, "one register, in the path of a division by a denormal: never taken"),
+    # Without that function (rcp.approx) the loop itself spills eight registers.
+    "prefill_attention_kernel<{}, PrefillConfig<128, 2> >": (8, "one register, in the function that a division calls where divisor or "
+                                                             "result is below 2^-126: for soft-capped scores of 43 caps and more"),
 }
 
 
@@ -164,28 +170,35 @@ def table(rows):
     return "\n".join(lines)
 
 
-def resident_blocks(registers, threads, shared):
+def resident_blocks(sm, registers, threads, shared):
     warps = (threads + 31) // 32
     by_registers = SM_REGISTERS // 4 // ((registers * 32 + 255) // 256 * 256) * 4 // warps
-    by_shared = SM_SHARED // ((shared + BLOCK_RESERVED + 127) // 128 * 128)
-    return min(by_registers, by_shared, SM_THREADS // (warps * 32), SM_BLOCKS)
+    by_shared = sm["shared"] // ((shared + BLOCK_RESERVED + 127) // 128 * 128)
+    return min(by_registers, by_shared, sm["threads"] // (warps * 32), sm["blocks"])
 
 
 def seen_by_gpu(rows, text):
-    """(table, kernels with too little in flight)"""
-    registers = {row["kernel"]: row for row in rows if row["arch"] == "sm_90a"}
-    lines = ["| kernel | blocks per SM | occupancy | in flight per SM |", "| --- | --- | --- | --- |"]
+    """(table, kernels that fit no SM or have too little in flight)"""
+    compiled = {(row["kernel"], row["arch"]): row for row in rows}
+    lines = ["| kernel | blocks per SM | occupancy | in flight per SM | sm_86, sm_89, sm_120: blocks per SM | in flight per SM |"]
+    lines.append("|" + " --- |" * 6)
     short = []
     for line in part(text, "traffic").splitlines()[2:]:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         kernel, (threads, dynamic, flying) = cells[0].strip("`"), cells[-3:]
         if not threads:
             continue
-        row = registers[kernel]
-        blocks = resident_blocks(row["registers"], int(threads), row["shared bytes"] + int(dynamic or 0))
+        def resident(sm, arch):
+            row = compiled[kernel, arch]
+            return resident_blocks(sm, row["registers"], int(threads), row["shared bytes"] + int(dynamic or 0))
+
+        blocks, small = resident(H200, "sm_90a"), resident(SMALL, "sm_80")
         total = blocks * int(flying)
-        lines.append(f"| `{kernel}` | {blocks} | {blocks * int(threads) / SM_THREADS:.0%} | {total / 1024:.0f} KB |")
-        if total < NEEDED_IN_FLIGHT and "attention" in kernel:
+        lines.append(f"| `{kernel}` | {blocks} | {blocks * int(threads) / H200['threads']:.0%} | {total / 1024:.0f} KB "
+                     f"| {small} | {small * int(flying) / 1024:.0f} KB |")
+        if small == 0:
+            short.append(f"{kernel} does not fit an SM of sm_86")
+        if total < NEEDED_IN_FLIGHT:
             short.append(f"{kernel} has {total} bytes in flight per SM, not {NEEDED_IN_FLIGHT}")
     return "\n".join(lines), short
 

@@ -16,6 +16,9 @@ namespace quire::cuda {
 
 inline constexpr int kChunkElements = 8;  // of two bytes: 16 bytes, the unit of copies and of fragment rows
 
+// Of shared memory: the static arrays come first, and dynamic memory begins at the next multiple of this.
+inline constexpr int kStaticBytes = 1024;
+
 inline constexpr unsigned kFullWarp = 0xffffffffu;
 QUIRE_DEVICE int lane_id() { return static_cast<int>(threadIdx.x % 32); }
 QUIRE_DEVICE int warp_id() { return static_cast<int>(threadIdx.x / 32); }

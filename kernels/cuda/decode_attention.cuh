@@ -37,6 +37,7 @@ struct DecodeConfig {
   static constexpr int kOutBytes = kRows * kOutStride * static_cast<int>(sizeof(float));  // of a warp
   static constexpr int kSharedBytes = kQueryBytes + kWarps * (kRingBytes > kOutBytes ? kRingBytes : kOutBytes);
   static_assert(kSplitAlignment % kTile == 0);
+  static_assert(kSharedBytes + kStaticBytes <= kMostSharedBytes);
 };
 
 // What the warps leave for the end. [rows of the fragment, or warps and rows]
@@ -45,6 +46,7 @@ struct DecodeSums {
   float max[Config::kWarps][Config::kRows];
   float sum[Config::kWarps][Config::kRows];
   unsigned cleared;  // above 0: some values were
+  static_assert((2 * Config::kWarps * Config::kRows + 1) * sizeof(float) <= kStaticBytes);
 };
 
 // The warp's loop over its part of the item's tiles. `cleared`: whether the lane cleared values, see common.cuh.

@@ -12,6 +12,13 @@
 
 namespace quire::cuda {
 
+// What a block of any GPU from sm_80 on may have of shared memory (sm_86, sm_89 and sm_120; others have more): all that the
+// kernels use, so that there is one configuration of each for all GPUs.
+inline constexpr int kMostSharedBytes = 99 * 1024;
+
+// Why the current device cannot run the kernels of this build, in CUDA's words; nullptr: it can. Throws for other errors.
+const char* missing_code();
+
 // Block `to` of one pool becomes a copy of block `from` of another, one pair after the other: one contiguous copy each. A pool
 // lies on the device or in pinned host memory, which stays as it is until the stream is past the copies.
 struct TransferBlocksArgs {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <set>
 #include <tuple>
 #include <vector>
 
@@ -75,13 +74,22 @@ struct Problem {
   }
 };
 
-// What the choice of an algorithm may depend on; first the rows it is chosen for.
-using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, DType, DType, bool, std::uint32_t>;
+// What the choice of an algorithm may depend on, but for the rows: sizes, strides, types, bias, alignment.
+using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, DType, DType, bool, std::uint32_t>;
 
 std::uint32_t alignment(const TensorView& view) {
   const auto address = reinterpret_cast<std::uintptr_t>(view.data);
   const std::uintptr_t row = static_cast<std::uintptr_t>(row_bytes(view.dtype, view.outer_stride));
   return 1u << std::min(std::countr_zero(address | row | 256), 8);
+}
+
+std::uint32_t common_alignment(const TensorView& x, const Projection& p) {
+  return std::min({alignment(x), alignment(p.weight), alignment(p.out)});
+}
+
+Key key_of(const TensorView& x, const Projection& p) {
+  return {p.weight.dim(0), p.weight.dim(1), x.outer_stride,         p.weight.outer_stride, p.out.outer_stride,
+          x.dtype,         p.out.dtype,     p.bias.data != nullptr, common_alignment(x, p)};
 }
 
 void check_matrix(const char* field, const TensorView& view, const char* rule, bool fits) {
@@ -103,15 +111,17 @@ void check_args(const TensorView& x, const Projection& p) {
 
 }  // namespace
 
-struct Matmul::Choice {
+// Numbers of rows [first, last], and an algorithm that takes them all.
+struct Matmul::Span {
+  std::int64_t first, last;
   cublasLtMatmulAlgo_t algorithm;
-  std::int64_t chosen_for = 0;     // rows
-  std::set<std::int64_t> checked;  // rows that it takes
 };
 
 struct Matmul::Library {
+  using Spans = std::map<std::int64_t, Span>;  // by `last`; none overlap
+
   Handle handle;
-  std::map<Key, Choice> choices;
+  std::map<Key, Spans> chosen;
 };
 
 Matmul::Matmul(void* workspace, bool deterministic)
@@ -120,6 +130,13 @@ Matmul::Matmul(void* workspace, bool deterministic)
 }
 
 Matmul::~Matmul() = default;
+
+void Matmul::prepare(const MatmulArgs& largest, std::int64_t least_rows) {
+  for (int i = 0; i < largest.num_projections; ++i) {
+    check_args(largest.x, largest.projections[i]);
+    choose(largest.x, largest.projections[i], least_rows, largest.x.dim(0));
+  }
+}
 
 void Matmul::operator()(const MatmulArgs& args, Stream stream) {
   for (int i = 0; i < args.num_projections; ++i) project(args.x, args.projections[i], stream);
@@ -135,9 +152,10 @@ void prefer(const Preference& preference, cublasLtMatmulPreferenceAttributes_t a
 
 using Algorithms = std::vector<cublasLtMatmulAlgo_t>;
 
-// The library's proposals, in the order of its estimates.
-Algorithms proposals(cublasLtHandle_t handle, const Problem& problem, std::uint32_t aligned) {
+// The library's proposals for so many rows, in the order of its estimates.
+Algorithms proposals(cublasLtHandle_t handle, const TensorView& x, const Projection& p, std::int64_t rows) {
   constexpr int kMost = 32;
+  const Problem problem(x, p, rows);
   Preference preference;
   check(cublasLtMatmulPreferenceCreate(preference.put()), "cublasLtMatmulPreferenceCreate");
   prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, Matmul::kWorkspaceBytes);
@@ -146,7 +164,7 @@ Algorithms proposals(cublasLtHandle_t handle, const Problem& problem, std::uint3
   prefer(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
   for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
                                CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-    prefer(preference, attribute, aligned);
+    prefer(preference, attribute, common_alignment(x, p));
   }
   cublasLtMatmulHeuristicResult_t results[kMost] = {};
   int found = 0;
@@ -167,15 +185,12 @@ bool takes(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const
   return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= Matmul::kWorkspaceBytes;
 }
 
-// Numbers of rows that stand for all up to `most`: powers of two, what is next to them, and the last.
-std::vector<std::int64_t> sample_rows(std::int64_t most) {
-  std::vector<std::int64_t> rows;
-  for (std::int64_t power = 1; power < most; power *= 2) {
-    for (const std::int64_t near : {power - 1, power, power + 1}) {
-      if (near >= 1 && near < most) rows.push_back(near);
-    }
-  }
-  rows.push_back(most);
+// Of [first, last] the first number of rows that the algorithm does not take; last + 1: it takes all. The library answers from
+// tables in about a microsecond.
+std::int64_t first_refused(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const TensorView& x,
+                           const Projection& p, std::int64_t first, std::int64_t last) {
+  std::int64_t rows = first;
+  while (rows <= last && takes(handle, algorithm, Problem(x, p, rows))) ++rows;
   return rows;
 }
 
@@ -188,46 +203,84 @@ int id_of(const cublasLtMatmulAlgo_t& algorithm) {
 
 }  // namespace
 
-// Deterministic: the first that takes all numbers of rows that stand for those to come.
-Matmul::Choice& Matmul::choice(const TensorView& x, const Projection& p, std::int64_t rows) {
-  const std::uint32_t aligned = std::min({alignment(x), alignment(p.weight), alignment(p.out)});
-  const Key key{rows, p.weight.dim(0), p.weight.dim(1), x.dtype, p.out.dtype, p.bias.data != nullptr, aligned};
-  if (const auto found = library_->choices.find(key); found != library_->choices.end()) return found->second;
-  cublasLtHandle_t handle = library_->handle.get();
-  const std::vector<std::int64_t> needed = deterministic_ ? sample_rows(most_rows_) : std::vector<std::int64_t>{rows};
-  for (const cublasLtMatmulAlgo_t& algorithm : proposals(handle, Problem(x, p, rows), aligned)) {
-    const auto fits = [&](std::int64_t n) { return takes(handle, algorithm, Problem(x, p, n)); };
-    if (!std::all_of(needed.begin(), needed.end(), fits)) continue;
-    return library_->choices.emplace(key, Choice{algorithm, rows, {needed.begin(), needed.end()}}).first->second;
+void Matmul::choose(const TensorView& x, const Projection& p, std::int64_t least_rows, std::int64_t most_rows) {
+  Library::Spans& spans = library_->chosen[key_of(x, p)];
+  for (std::int64_t row = least_rows; row <= most_rows;) {
+    const auto next = spans.lower_bound(row);
+    if (next != spans.end() && next->second.first <= row) {
+      row = next->second.last + 1;
+      continue;
+    }
+    const std::int64_t last = next == spans.end() ? most_rows : std::min(most_rows, next->second.first - 1);
+    const Span* const any = spans.empty() ? nullptr : &spans.begin()->second;
+    const Span span = deterministic_ ? deterministic_span(x, p, row, last, any) : next_span(x, p, row, last);
+    spans.emplace(span.last, span);
+    row = span.last + 1;
   }
-  fail(ErrorCode::kUnsupported, "matmul: cuBLASLt has no algorithm for {} to {} rows of x {}, weight {}, out {}", needed.front(),
-       needed.back(), x.describe(), p.weight.describe(), p.out.describe());
+}
+
+// Buckets of rows by powers of two: the library's best for the largest of the bucket, as far as it goes; where it does not take
+// `first`, the best for that.
+Matmul::Span Matmul::next_span(const TensorView& x, const Projection& p, std::int64_t first, std::int64_t last) const {
+  cublasLtHandle_t handle = library_->handle.get();
+  const auto bucket = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(first)));
+  if (const Algorithms best = proposals(handle, x, p, bucket); !best.empty()) {
+    const std::int64_t end = first_refused(handle, best.front(), x, p, first, std::min(last, bucket));
+    if (end > first) return {first, end - 1, best.front()};
+  }
+  for (const cublasLtMatmulAlgo_t& algorithm : proposals(handle, x, p, first)) {
+    if (first_refused(handle, algorithm, x, p, first, first) > first) return {first, first, algorithm};
+  }
+  fail(ErrorCode::kUnsupported, "matmul: cuBLASLt has no algorithm for {} rows of x {}, weight {}, out {}", first, x.describe(),
+       p.weight.describe(), p.out.describe());
+}
+
+// The algorithm that was `chosen` for other rows, if any; else the first that takes all of these, by the library's estimates for
+// a number of rows in the middle of what decode and prefill bring.
+Matmul::Span Matmul::deterministic_span(const TensorView& x, const Projection& p, std::int64_t first, std::int64_t last,
+                                        const Span* chosen) const {
+  constexpr std::int64_t kTypicalRows = 128;
+  cublasLtHandle_t handle = library_->handle.get();
+  if (chosen != nullptr) {
+    const std::int64_t end = first_refused(handle, chosen->algorithm, x, p, first, last);
+    if (end > last) return {first, last, chosen->algorithm};
+    fail(ErrorCode::kUnsupported,
+         "matmul: cuBLASLt's algorithm {}, chosen for {} to {} rows, does not take {} rows of x {}, weight {}, out {}",
+         id_of(chosen->algorithm), chosen->first, chosen->last, end, x.describe(), p.weight.describe(), p.out.describe());
+  }
+  for (const cublasLtMatmulAlgo_t& algorithm : proposals(handle, x, p, kTypicalRows)) {
+    if (first_refused(handle, algorithm, x, p, first, last) > last) return {first, last, algorithm};
+  }
+  fail(ErrorCode::kUnsupported, "matmul: cuBLASLt has no algorithm for all of {} to {} rows of x {}, weight {}, out {}", first,
+       last, x.describe(), p.weight.describe(), p.out.describe());
+}
+
+const Matmul::Span* Matmul::find(const TensorView& x, const Projection& p) const {
+  const auto spans = library_->chosen.find(key_of(x, p));
+  if (spans == library_->chosen.end()) return nullptr;
+  const auto found = spans->second.lower_bound(x.dim(0));
+  return found != spans->second.end() && found->second.first <= x.dim(0) ? &found->second : nullptr;
 }
 
 void Matmul::project(const TensorView& x, const Projection& projection, Stream stream) {
+  constexpr std::int64_t kDeterministicRows = 8192;  // expected of what was not prepared
   check_args(x, projection);
   const std::int64_t rows = x.dim(0);
   if (rows == 0) return;
-  // Buckets of rows by powers of two. Deterministic: one bucket, in the middle of what decode and prefill bring.
-  constexpr std::int64_t kDeterministicRows = 128;
-  const auto bucket = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(rows)));
-  Choice* chosen = &choice(x, projection, deterministic_ ? kDeterministicRows : bucket);
-  cublasLtHandle_t handle = library_->handle.get();
-  const Problem problem(x, projection, rows);
-  if (!chosen->checked.contains(rows)) {
-    if (takes(handle, chosen->algorithm, problem)) {
-      chosen->checked.insert(rows);
-    } else if (deterministic_) {
-      fail(ErrorCode::kUnsupported, "matmul: cuBLASLt's algorithm {}, chosen for {} rows, does not take x {}, weight {}, out {}",
-           id_of(chosen->algorithm), chosen->chosen_for, x.describe(), projection.weight.describe(), projection.out.describe());
+  const Span* span = find(x, projection);
+  if (span == nullptr) {
+    if (deterministic_) {
+      choose(x, projection, 1, std::max(rows, kDeterministicRows));
     } else {
-      chosen = &choice(x, projection, rows);
+      choose(x, projection, rows, rows);
     }
+    span = find(x, projection);
   }
+  const Problem problem(x, projection, rows);
   const float one = 1.0f, zero = 0.0f;
-  check(cublasLtMatmul(handle, problem.operation.get(), &one, projection.weight.data, problem.weight.get(), x.data,
-                       problem.input.get(), &zero, projection.out.data, problem.output.get(), projection.out.data,
-                       problem.output.get(), &chosen->algorithm, workspace_, kWorkspaceBytes, stream),
+  check(cublasLtMatmul(library_->handle.get(), problem.operation.get(), &one, projection.weight.data, problem.weight.get(),
+                       x.data, problem.input.get(), &zero, projection.out.data, problem.output.get(), projection.out.data,
+                       problem.output.get(), &span->algorithm, workspace_, kWorkspaceBytes, stream),
         "cublasLtMatmul");
 }
 

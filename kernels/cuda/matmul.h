@@ -1,7 +1,7 @@
 // Matmul: the dense products of a CUDA backend, by cuBLASLt. out[R, M] = x[R, K] weight[M, K]^T + bias, elements BF16 or F16
-// (bias too), out of the same type or F32, accumulation in float. Weights are read as they lie, never transposed. An algorithm is
-// chosen once for each shape and bucket of rows, and checked once for each number of rows that it is used with. Deterministic:
-// one for all numbers of rows, without splitting the reduction, so that a row's bits depend on that row alone;
+// (bias too), out of the same type or F32, accumulation in float. Weights are read as they lie, never transposed. prepare()
+// chooses algorithms for a product and checks them for every number of rows, so that calls only look them up. Deterministic: one
+// algorithm for all numbers of rows, without splitting the reduction, so that a row's bits depend on that row alone;
 // Error(kUnsupported) where cuBLASLt has none. Owns cuBLASLt's handle and what it was told. One stream at a time.
 #pragma once
 
@@ -23,20 +23,25 @@ class Matmul {
   ~Matmul();
   Matmul(const Matmul&) = delete;
 
-  // Rows of x at most, from now on: what the algorithms of a deterministic mode must be able to take.
-  void expect_rows(std::int64_t most) { most_rows_ = most; }
+  // Chooses for products of these matrices, aligned and strided as they are, with `least_rows` rows of x up to all of them.
+  // Later calls with such numbers of rows ask cuBLASLt nothing but the product.
+  void prepare(const MatmulArgs& largest, std::int64_t least_rows = 1);
 
+  // What was not prepared is prepared on the way: for the rows that it has; deterministic: for all up to 8,192 at least.
   void operator()(const MatmulArgs& args, Stream stream);
 
  private:
   struct Library;
-  struct Choice;
-  Choice& choice(const TensorView& x, const Projection& projection, std::int64_t rows);
+  struct Span;
+  void choose(const TensorView& x, const Projection& projection, std::int64_t least_rows, std::int64_t most_rows);
+  Span next_span(const TensorView& x, const Projection& projection, std::int64_t first, std::int64_t last) const;
+  Span deterministic_span(const TensorView& x, const Projection& projection, std::int64_t first, std::int64_t last,
+                          const Span* chosen) const;
+  const Span* find(const TensorView& x, const Projection& projection) const;
   void project(const TensorView& x, const Projection& projection, Stream stream);
 
   void* workspace_;
   bool deterministic_;
-  std::int64_t most_rows_ = 8192;
   std::unique_ptr<Library> library_;
 };
 

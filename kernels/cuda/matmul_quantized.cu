@@ -15,6 +15,13 @@ namespace {
 constexpr int kWarps = 8;  // share the tiles of sixteen rows
 constexpr int kColumns = 8;
 
+// Tiles that a warp has on their way, and blocks that an SM is to hold: together 27 KB or more, which hide the latency of an
+// H200's memory. Four blocks leave 64 registers a thread, too few for two tiles ahead.
+template <DType kType>
+constexpr int kTilesAhead = PackedFormat<kType>::kIs8Bit ? 1 : 2;
+template <DType kType>
+constexpr int kBlocksPerSm = PackedFormat<kType>::kIs8Bit ? 4 : 3;
+
 template <typename T>
 struct QuantizedMatmulParams {
   Rows<const T> x;  // [R, K]
@@ -103,7 +110,7 @@ QUIRE_DEVICE void load_x(const Row<const T>& row, bool exists, int tile, int t, 
 }
 
 template <typename T, DType kType>
-__global__ void __launch_bounds__(kWarps* kWarpSize) matmul_quantized_kernel(QuantizedMatmulParams<T> p) {
+__global__ void __launch_bounds__(kWarps* kWarpSize, kBlocksPerSm<kType>) matmul_quantized_kernel(QuantizedMatmulParams<T> p) {
   constexpr int kStride = kTileRows + 4;  // no two lanes of a store meet in a bank
   QUIRE_SHARED(partial, float[kWarps][kColumns][kStride]);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -113,14 +120,23 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) matmul_quantized_kernel(Qua
   const bool exists = x_row < p.num_rows;
   const Row<const T> row = p.x[exists ? x_row : 0];
   float y[4] = {};
-  PackedTile<kType> next;
-  if (warp < weight.num_tiles) next.load(weight, warp, lane);
-  for (int i = warp; i < weight.num_tiles; i += kWarps) {
-    const PackedTile<kType> tile = next;
-    if (i + kWarps < weight.num_tiles) next.load(weight, i + kWarps, lane);
-    std::uint32_t x[kTileBlocks][4];
-    load_x(row, exists, i, lane % 4, x);
-    multiply_tile<T, kType>(tile, x, y);
+  constexpr int kAhead = kTilesAhead<kType>;
+  PackedTile<kType> ahead[kAhead];
+  QUIRE_UNROLL
+  for (int s = 0; s < kAhead; ++s) {
+    if (warp + s * kWarps < weight.num_tiles) ahead[s].load(weight, warp + s * kWarps, lane);
+  }
+  for (int first = warp; first < weight.num_tiles; first += kAhead * kWarps) {
+    QUIRE_UNROLL
+    for (int s = 0; s < kAhead; ++s) {
+      const int i = first + s * kWarps;
+      if (i >= weight.num_tiles) break;
+      const PackedTile<kType> tile = ahead[s];
+      if (i + kAhead * kWarps < weight.num_tiles) ahead[s].load(weight, i + kAhead * kWarps, lane);
+      std::uint32_t x[kTileBlocks][4];
+      load_x(row, exists, i, lane % 4, x);
+      multiply_tile<T, kType>(tile, x, y);
+    }
   }
   QUIRE_UNROLL
   for (int i = 0; i < 4; ++i) partial[warp][2 * (lane % 4) + i % 2][lane / 4 + i / 2 * 8] = y[i];

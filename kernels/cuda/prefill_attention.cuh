@@ -16,8 +16,8 @@
 //   128   128  255, 255                    97 KB           2                      64 KB
 //   256   64   249, 250                    97 KB           2                      64 KB
 //
-// (nvcc 13.0, no spills in the loop; in flight: what is copied while a tile is computed. 27 KB hide the latency of an H200's
-// memory; all fit the 99 KB that a block may have on sm_86 and sm_89.)
+// (nvcc 13.0, no spills but one that scripts/kernel_table.py explains; in flight: what is copied while a tile is computed. 27 KB
+// hide the latency of an H200's memory. All fit the 99 KB that a block may have on sm_86, sm_89 and sm_120, whose SMs hold one.)
 #pragma once
 
 #include "kernels/cuda/common.cuh"
@@ -41,6 +41,7 @@ struct PrefillConfig {
   static constexpr int kTileBytes = kTile * kHeadSize * 2;
   static constexpr int kSharedBytes = kQueryBytes + kStages * 2 * kTileBytes;
   static_assert(kSplitAlignment % kTile == 0);
+  static_assert(kSharedBytes + kStaticBytes <= kMostSharedBytes);
 };
 
 // The warp's part of a block's work: rows of the tile from first_row on.
@@ -180,6 +181,7 @@ struct PrefillBlock {
   unsigned cleared;    // above 0: values were
   int first_position;  // of the first tile
 };
+static_assert(sizeof(PrefillBlock) <= kStaticBytes);
 
 template <typename T, typename Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kBlocksPerSm) prefill_attention_kernel(const AttentionParams params) {

@@ -10,7 +10,7 @@ namespace {
 
 // Positions below which a part's own cost outweighs its share: it writes and has combined D floats per row.
 constexpr int kMinDecodePart = 256, kMinPrefillPart = 1024;
-constexpr int kBlocksPerSm = 2;  // of either kernel that an SM holds, at least
+constexpr int kBlocksPerSm = 2;  // of either kernel that an SM holds, at least; where it holds one, they take turns
 
 // Packed rows that are one item as long as their range is not cut.
 struct RowRange {

@@ -120,10 +120,14 @@ class Backend {
   virtual void upload(void* to_device, const void* from_host, std::size_t bytes) = 0;
   virtual void download(void* to_host, const void* from_device, std::size_t bytes) = 0;  // waits
   virtual void synchronize() = 0;
+  virtual bool is_asynchronous() const { return false; }  // ops return before they have run
 
   // Once all weights are uploaded: gives back what only that needed, and takes the memory that ops of steps will want, so that no
   // op of a step within `limits` allocates on the device.
   virtual void prepare(const StepLimits& limits) { (void)limits; }
+  // Once for each product of steps, as the largest step makes it: what it and products of fewer rows will want is chosen now.
+  // Throws Error(kUnsupported) naming a product that the device lacks.
+  virtual void prepare_matmul(const MatmulArgs& largest) { (void)largest; }
 
   // Refuses a model's KV layout that attention on this device does not support: Error(kUnsupported) naming what.
   virtual void check_attention(const KvLayer& kv, int num_heads) const = 0;

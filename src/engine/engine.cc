@@ -137,10 +137,10 @@ void Engine::Impl::advance() {
   deliver();
 }
 
-// On a GPU a step that samples nothing does not wait for the device, and its work falls into the time of the next: neither
+// On an asynchronous device a step that samples nothing does not wait, and its work falls into the time of the next: neither
 // counts.
 void Engine::Impl::pace(const StepPlan& plan, std::int64_t elapsed_us) {
-  const bool waits = options_.device.kind == DeviceKind::kCpu || !host_batch_.logit_rows.empty();
+  const bool waits = !backend_->is_asynchronous() || !host_batch_.logit_rows.empty();
   if (waits && has_waited_) pacer_->observe(plan.num_decode, plan.num_tokens - plan.num_decode, elapsed_us);
   has_waited_ = waits;
 }

@@ -136,7 +136,8 @@ SchedulerOptions scheduler_options(const EngineOptions& options) {
 
 std::optional<StepPacer> pacer(const EngineOptions& options) {
   if (options.max_step_ms == 0) return std::nullopt;
-  const int least = std::min(options.block_size, options.max_batched_tokens);
+  constexpr int kLeastTokens = 16;  // of prompts in a step: fewer cost little less, for weights are read once for all
+  const int least = std::min(kLeastTokens, options.max_batched_tokens);
   return StepPacer(std::int64_t{1000} * options.max_step_ms, least, options.max_batched_tokens);
 }
 

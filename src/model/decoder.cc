@@ -14,6 +14,8 @@
 // clang-format on
 #include "model/decoder.h"
 
+#include <algorithm>
+
 #include "core/check.h"
 
 namespace quire {
@@ -46,6 +48,56 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& bac
       activations_(backend, config, max_tokens, max_logit_rows),
       inv_freq_memory_(upload_frequencies(backend, config, inv_freq_full_, inv_freq_sliding_)) {
   backend.check_attention(pool.layer(0), config.num_heads);
+  prepare_products(max_tokens);
+}
+
+MatmulArgs Decoder::qkv_product(int layer, std::int64_t tokens) const {
+  const Activations& a = activations_;
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  return {.x = a.normed.rows(0, tokens),
+          .num_projections = 3,
+          .activation_terms = kQkvTerms,
+          .projections = {
+              {w.q, w.q_bias, a.q.rows(0, tokens)}, {w.k, w.k_bias, a.k.rows(0, tokens)}, {w.v, w.v_bias, a.v.rows(0, tokens)}}};
+}
+
+MatmulArgs Decoder::output_product(int layer, std::int64_t tokens) const {
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  return {.x = activations_.attended.rows(0, tokens),
+          .num_projections = 1,
+          .projections = {{w.o, w.o_bias, activations_.projected.rows(0, tokens)}}};
+}
+
+MatmulArgs Decoder::gate_up_product(int layer, std::int64_t tokens) const {
+  const Activations& a = activations_;
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  return {.x = a.normed.rows(0, tokens),
+          .num_projections = 2,
+          .projections = {{w.gate, w.gate_bias, a.gate.rows(0, tokens)}, {w.up, w.up_bias, a.up.rows(0, tokens)}}};
+}
+
+MatmulArgs Decoder::down_product(int layer, std::int64_t tokens) const {
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  return {.x = activations_.gate.rows(0, tokens),
+          .num_projections = 1,
+          .projections = {{w.down, w.down_bias, activations_.projected.rows(0, tokens)}}};
+}
+
+MatmulArgs Decoder::head_product(std::int64_t rows) const {
+  return {.x = activations_.head_input.rows(0, rows),
+          .num_projections = 1,
+          .projections = {{weights_.head, {}, activations_.logits.rows(0, rows)}}};
+}
+
+// A step begins at row 0 of every buffer, so its products differ from the largest in their number of rows alone.
+void Decoder::prepare_products(int max_tokens) {
+  for (int layer = 0; layer < config_.num_layers; ++layer) {
+    for (const MatmulArgs& product : {qkv_product(layer, max_tokens), output_product(layer, max_tokens),
+                                      gate_up_product(layer, max_tokens), down_product(layer, max_tokens)}) {
+      backend_.prepare_matmul(product);
+    }
+  }
+  backend_.prepare_matmul(head_product(std::min(max_logit_rows(), max_tokens)));
 }
 
 void Decoder::forward(const Batch& batch) {
@@ -84,10 +136,7 @@ void Decoder::attention_block(int layer, const Batch& batch) {
   const TensorView q = a.q.rows(0, tokens);
   const TensorView k = a.k.rows(0, tokens);
   const TensorView v = a.v.rows(0, tokens);
-  backend_.matmul({.x = a.normed.rows(0, tokens),
-                   .num_projections = 3,
-                   .activation_terms = kQkvTerms,
-                   .projections = {{w.q, w.q_bias, q}, {w.k, w.k_bias, k}, {w.v, w.v_bias, v}}});
+  backend_.matmul(qkv_product(layer, tokens));
 
   const auto norm_heads = [&](const TensorView& x, const TensorView& weight, int heads) {
     if (weight.data == nullptr) return;
@@ -115,7 +164,7 @@ void Decoder::attention_block(int layer, const Batch& batch) {
   attend(kv, group, batch, config_.layer_windows[static_cast<std::size_t>(layer)]);
 
   const TensorView out = a.projected.rows(0, tokens);
-  backend_.matmul({.x = a.attended.rows(0, tokens), .num_projections = 1, .projections = {{w.o, w.o_bias, out}}});
+  backend_.matmul(output_product(layer, tokens));
   if (w.post_attention_norm.data != nullptr) {
     backend_.rms_norm({.x = out, .weight = w.post_attention_norm, .out = out, .eps = config_.rms_eps});
   }
@@ -157,9 +206,9 @@ void Decoder::mlp_block(int layer, int num_tokens) {
   const TensorView up = a.up.rows(0, num_tokens);
   const TensorView out = a.projected.rows(0, num_tokens);
   const TensorView normed = a.normed.rows(0, num_tokens);
-  backend_.matmul({.x = normed, .num_projections = 2, .projections = {{w.gate, w.gate_bias, gate}, {w.up, w.up_bias, up}}});
+  backend_.matmul(gate_up_product(layer, num_tokens));
   backend_.gated_activation({.gate = gate, .up = up, .out = gate, .activation = config_.activation});
-  backend_.matmul({.x = gate, .num_projections = 1, .projections = {{w.down, w.down_bias, out}}});
+  backend_.matmul(down_product(layer, num_tokens));
   if (w.post_mlp_norm.data != nullptr) {
     backend_.rms_norm({.x = out, .weight = w.post_mlp_norm, .out = out, .eps = config_.rms_eps});
   }
@@ -179,7 +228,7 @@ TensorView Decoder::logits(const TensorView& rows) {
   const TensorView input = a.head_input.rows(0, num_rows);
   const TensorView out = a.logits.rows(0, num_rows);
   backend_.gather_rows({.x = a.normed, .rows = rows, .out = input});
-  backend_.matmul({.x = input, .num_projections = 1, .projections = {{weights_.head, {}, out}}});
+  backend_.matmul(head_product(num_rows));
   if (config_.final_softcap > 0.0f) backend_.softcap({.logits = out, .cap = config_.final_softcap});
   return out;
 }

@@ -25,6 +25,14 @@ class Decoder {
   int max_logit_rows() const { return static_cast<int>(activations_.logits.dim(0)); }
 
  private:
+  // The products of a layer for so many tokens, and that of the head.
+  MatmulArgs qkv_product(int layer, std::int64_t tokens) const;
+  MatmulArgs output_product(int layer, std::int64_t tokens) const;
+  MatmulArgs gate_up_product(int layer, std::int64_t tokens) const;
+  MatmulArgs down_product(int layer, std::int64_t tokens) const;
+  MatmulArgs head_product(std::int64_t rows) const;
+  void prepare_products(int max_tokens);
+
   void rope_tables(const Batch& batch);
   void attention_block(int layer, const Batch& batch);
   void attend(const KvLayer& kv, const BatchGroup& group, const Batch& batch, int window);

@@ -12,6 +12,7 @@ namespace quire {
 namespace {
 
 constexpr std::int64_t kNoDeadline = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kAnyPriority = std::numeric_limits<std::int64_t>::max();  // beyond that of any sequence
 
 const SchedulerOptions& checked(const SchedulerOptions& options, const std::vector<KvGroupSpec>& groups) {
   const auto at_least = [](const char* name, int value, int minimum) {
@@ -181,7 +182,7 @@ const StepPlan& Scheduler::schedule(std::int64_t now_us, int prefill_limit) {
   expire(now_us);
   preempt_for_slot();
   Budget budget = budget_of_step(prefill_limit);
-  if (plan_running(budget)) admit_waiting(budget);
+  plan_sequences(budget);
 
   plan_.num_decode = static_cast<int>(plan_.entries.size());
   plan_.entries.insert(plan_.entries.end(), prefill_entries_.begin(), prefill_entries_.end());
@@ -227,24 +228,31 @@ void Scheduler::preempt_last() {
   ++stats_.num_preemptions;
 }
 
-// False if a sequence was preempted: then nothing may be admitted in this step, or the victim would come back at once.
-bool Scheduler::plan_running(Budget& budget) {
-  bool is_undisturbed = true;
+// Once a sequence was preempted nobody is admitted any more in this step, or the victim would come back at once. One that was
+// admitted before stands in the queue before the place that is planned, where there are no victims.
+void Scheduler::plan_sequences(Budget& budget) {
+  bool may_admit = true;
   for (std::size_t i = 0; i < running_.size() && budget.all > 0; ++i) {
-    Sequence& sequence = *running_[i];
-    const int num_missing = sequence.num_missing_tokens();
+    const Sequence* const next = running_[i];
+    const int num_missing = next->num_missing_tokens();
     const bool decodes = num_missing == 1;
+    if (!decodes && may_admit) {
+      const std::size_t num_before = running_.size();
+      admit_waiting(budget, next->spec().priority);
+      i += running_.size() - num_before;
+    }
+    Sequence& sequence = *running_[i];
     const int most = decodes ? budget.all : std::min(budget.all, budget.prefill);
     if (most == 0) continue;  // decodes behind it have their own
     const std::size_t num_running = running_.size();
     const int num_tokens = grow_or_preempt(i, std::min(num_missing, most));
-    is_undisturbed = is_undisturbed && running_.size() == num_running;
+    may_admit = may_admit && running_.size() == num_running;
     if (num_tokens == 0) break;
     add_entry(sequence, num_tokens);
     budget.all -= num_tokens;
     if (!decodes) budget.prefill -= num_tokens;
   }
-  return is_undisturbed;
+  if (may_admit) admit_waiting(budget, kAnyPriority);
 }
 
 // Returns the tokens that running_[running_index] now has room for; 0: none, and it may have been preempted itself.
@@ -263,22 +271,25 @@ int Scheduler::grow_or_preempt(std::size_t running_index, int num_tokens) {
   return std::max(num_tokens, 0);
 }
 
-void Scheduler::admit_waiting(Budget& budget) {
-  budget.prefill = std::min(budget.prefill, budget.all);
+// Those of a priority before `before_priority`, up to the first that does not fit.
+void Scheduler::admit_waiting(Budget& budget, std::int64_t before_priority) {
   std::size_t num_kept = 0;
   std::size_t next = 0;
   const Siblings* held_back = nullptr;
-  for (; next < waiting_.size() && budget.prefill > 0 && static_cast<int>(running_.size()) < options_.max_running; ++next) {
+  const auto num_left = [&] { return std::min(budget.prefill, budget.all); };
+  for (; next < waiting_.size() && num_left() > 0 && static_cast<int>(running_.size()) < options_.max_running; ++next) {
     Sequence& sequence = *waiting_[next];
+    if (sequence.spec().priority >= before_priority) break;
     if ((held_back == &sequence.siblings() && sequence.num_generated_tokens() == 0) || sequence.waits_for_sibling()) {
       held_back = &sequence.siblings();
       waiting_[num_kept++] = &sequence;
       continue;
     }
-    const int num_tokens = admit(sequence, budget.prefill);
+    const int num_tokens = admit(sequence, num_left());
     if (num_tokens == 0) break;
     insert_in_order(running_, &sequence);
     add_entry(sequence, num_tokens);
+    budget.all -= num_tokens;
     budget.prefill -= num_tokens;
   }
   waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(num_kept), waiting_.begin() + static_cast<std::ptrdiff_t>(next));

@@ -4,10 +4,11 @@
 //
 // The policy: (0) at most one running sequence makes place for a waiting one of strictly higher priority when max_running is
 // reached; (1) running sequences, by priority and arrival, each get min(missing, budget) tokens, and where the caller limits
-// prefill, decodes first of all; (2) where blocks are missing the
-// last running sequence is preempted and later recomputed, so the first always advances; (3) if nothing had to be preempted for
-// blocks, waiting sequences in order adopt their cached prefix and take what budget is left, up to the first that does not fit;
-// (4) submit() has refused what could never run alone. There is no ageing: lower priority waits while higher keeps coming.
+// prefill, decodes first of all; (2) where blocks are missing the last running sequence is preempted and later recomputed, so the
+// first always advances; (3) as long as nothing had to be preempted for blocks, waiting sequences in order adopt their cached
+// prefix and take what budget is left, up to the first that does not fit: those of strictly higher priority than a running prompt
+// before it, the others last; (4) submit() has refused what could never run alone. There is no ageing: lower priority waits while
+// higher keeps coming.
 //
 // Not thread-safe. Between schedule() and commit() only submit(), finish() and the const functions may be called.
 #pragma once
@@ -127,8 +128,8 @@ class Scheduler final {
   void preempt_for_slot();
   void preempt_last();
   int grow_or_preempt(std::size_t running_index, int num_tokens);
-  bool plan_running(Budget& budget);
-  void admit_waiting(Budget& budget);
+  void plan_sequences(Budget& budget);
+  void admit_waiting(Budget& budget, std::int64_t before_priority);
   int admit(Sequence& sequence, int budget);
   int fitting_tokens(const Sequence& sequence, int num_tokens) const;
   void add_entry(Sequence& sequence, int num_tokens);

@@ -8,12 +8,14 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "backend/cuda/cuda_check.h"
 #include "core/float16.h"
 #include "tests/support/expect_error.h"
 #if !defined(QUIRE_TEST_ON_GPU)
 #include "simt/devices.h"
+#include "simt/nccl.h"
 #endif
 
 namespace quire {
@@ -34,6 +36,9 @@ class CommunicatorTest : public ::testing::Test {
   void TearDown() override {
 #if !defined(QUIRE_TEST_ON_GPU)
     simt::set_num_devices(1);
+    simt::fail_nccl_call_after(-1);
+    EXPECT_EQ(simt::nccl_counts().seats, 0);
+    EXPECT_EQ(std::exchange(simt::nccl_counts().endless_waits, 0), 0) << "a seat was destroyed in the middle of a call";
 #endif
   }
 
@@ -109,7 +114,7 @@ void check_sums(std::vector<Communicator>& seats, std::vector<std::unique_ptr<Pl
   const int size = static_cast<int>(seats.size());
   for (int r = 0; r < size; ++r) places[r]->put(values_of(r));
   CommunicatorGroup group;
-  for (int r = 0; r < size; ++r) seats[r].all_reduce(places[r]->view(kSize), places[r]->stream());
+  for (int r = 0; r < size; ++r) group.all_reduce(seats[r], places[r]->view(kSize), places[r]->stream());
   group.launch();
   for (int r = 0; r < size; ++r) EXPECT_EQ(places[r]->take<float>(kSize), sums_over(size)) << "seat " << r;
 }
@@ -128,7 +133,7 @@ TEST_F(CommunicatorTest, SumsOfAllSeatsOfAProcess) {
   for (const DType type : {DType::kF16, DType::kBF16}) {
     for (std::size_t r = 0; r < seats.size(); ++r) places[r]->put(std::vector<std::uint16_t>(kSize, narrow(3.0f, type)));
     CommunicatorGroup group;
-    for (std::size_t r = 0; r < seats.size(); ++r) seats[r].all_reduce(places[r]->view(kSize, type), places[r]->stream());
+    for (std::size_t r = 0; r < seats.size(); ++r) group.all_reduce(seats[r], places[r]->view(kSize, type), places[r]->stream());
     group.launch();
     const std::uint16_t sum = narrow(3.0f * static_cast<float>(seats.size()), type);
     for (const auto& place : places) EXPECT_EQ(place->take<std::uint16_t>(kSize), std::vector<std::uint16_t>(kSize, sum));
@@ -152,7 +157,7 @@ TEST_F(CommunicatorTest, GathersInTheOrderOfSeats) {
   CommunicatorGroup group;
   for (int r = 0; r < size; ++r) {
     const TensorView out = places[r]->view(size * kSize);
-    seats[r].all_gather(out.rows(r * kSize, kSize), out, places[r]->stream());
+    group.all_gather(seats[r], out.rows(r * kSize, kSize), out, places[r]->stream());
   }
   group.launch();
   for (int r = 0; r < size; ++r) EXPECT_EQ(places[r]->take<float>(size * kSize), expected) << "seat " << r;
@@ -165,7 +170,7 @@ TEST_F(CommunicatorTest, BroadcastsFromAnySeat) {
   for (int root = 0; root < static_cast<int>(seats.size()); ++root) {
     for (std::size_t r = 0; r < seats.size(); ++r) places[r]->put(values_of(static_cast<int>(r)));
     CommunicatorGroup group;
-    for (std::size_t r = 0; r < seats.size(); ++r) seats[r].broadcast(places[r]->view(kSize), root, places[r]->stream());
+    for (std::size_t r = 0; r < seats.size(); ++r) group.broadcast(seats[r], places[r]->view(kSize), root, places[r]->stream());
     group.launch();
     for (const auto& place : places) EXPECT_EQ(place->take<float>(kSize), values_of(root)) << "root " << root;
   }
@@ -187,17 +192,72 @@ TEST_F(CommunicatorTest, SeatsThatMeetByAnId) {
   check_sums(seats, places);
 }
 
-TEST_F(CommunicatorTest, AGroupThatIsLeftIsClosed) {
+// By an exception after the first of its calls, or by an argument that is refused.
+TEST_F(CommunicatorTest, AGroupThatIsLeftHasCalledNothing) {
   NEEDS_TWO_DEVICES();
   std::vector<Communicator> seats = Communicator::create_local(devices_);
   auto places = places_of(devices_);
   try {
     CommunicatorGroup group;
-    throw std::runtime_error("before the first call");
-  } catch (const std::runtime_error&) {
+    group.all_reduce(seats[0], places[0]->view(kSize), places[0]->stream());
+    group.broadcast(seats[1], places[1]->view(kSize), -1, places[1]->stream());
+    FAIL() << "root -1";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
   }
   check_sums(seats, places);
 }
+
+// Seats go in any order once their streams are done.
+TEST_F(CommunicatorTest, SeatsGoInAnyOrder) {
+  NEEDS_TWO_DEVICES();
+  for (const bool last_first : {false, true}) {
+    std::vector<Communicator> seats = Communicator::create_local(devices_);
+    auto places = places_of(devices_);
+    check_sums(seats, places);
+    while (!seats.empty()) seats.erase(last_first ? seats.end() - 1 : seats.begin());
+  }
+}
+
+// The others never make the call of seat 0: it would wait for them forever.
+TEST_F(CommunicatorTest, AbortedSeatsWaitForNobody) {
+  NEEDS_TWO_DEVICES();
+  auto places = places_of(devices_);
+  std::vector<Communicator> seats = Communicator::create_local(devices_);
+  seats[0].all_reduce(places[0]->view(kSize), places[0]->stream());
+  for (Communicator& seat : seats) seat.abort();
+  EXPECT_EQ(cudaStreamSynchronize(places[0]->stream()), cudaSuccess);
+  EXPECT_ERROR(seats[0].all_reduce(places[0]->view(kSize), places[0]->stream()), ErrorCode::kInvalidArgument,
+               "all_reduce: this communicator was aborted");
+  seats[0].abort();  // once more does nothing
+  std::vector<Communicator> next = Communicator::create_local(devices_);
+  check_sums(next, places);
+}
+
+#if !defined(QUIRE_TEST_ON_GPU)
+// Whichever call of a launch fails, none of its seats is left waiting.
+TEST_F(CommunicatorTest, ALaunchThatFailsAbortsItsSeats) {
+  auto places = places_of(devices_);
+  for (int k = 0; k < 3; ++k) {
+    std::vector<Communicator> seats = Communicator::create_local(devices_);
+    simt::fail_nccl_call_after(k);
+    EXPECT_ERROR(check_sums(seats, places), ErrorCode::kDevice, "ncclAllReduce: unhandled cuda error");
+    EXPECT_EQ(simt::nccl_counts().seats, 0);
+    EXPECT_ERROR(check_sums(seats, places), ErrorCode::kInvalidArgument, "aborted");
+  }
+  std::vector<Communicator> seats = Communicator::create_local(devices_);
+  check_sums(seats, places);
+}
+
+TEST_F(CommunicatorTest, ASeatWhoseCallFailsIsAborted) {
+  std::vector<Communicator> seats = Communicator::create_local(devices_);
+  auto places = places_of(devices_);
+  seats[0].all_reduce(places[0]->view(kSize), places[0]->stream());
+  simt::fail_nccl_call_after(0);
+  EXPECT_ERROR(seats[0].broadcast(places[0]->view(kSize), 0, places[0]->stream()), ErrorCode::kDevice, "ncclBroadcast");
+  EXPECT_EQ(simt::nccl_counts().seats, 2);
+}
+#endif
 
 TEST_F(CommunicatorTest, RefusesByNameWhatMakesNoGroup) {
   const auto local = [](std::vector<int> devices) { return Communicator::create_local(devices); };

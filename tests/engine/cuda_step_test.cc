@@ -2,9 +2,13 @@
 // recorded launches; and what becomes of the requests when the device breaks or has no memory.
 #include <gtest/gtest.h>
 
+#include "backend/cuda/cuda_backend.h"
+#include "engine/engine_impl.h"
 #include "tests/engine/cuda_engine.h"
 #include "tests/engine/outcome.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/simt/cublas_lt.h"
+#include "tests/support/simt/devices.h"
 #include "tests/support/simt/runtime.h"
 
 namespace quire::test {
@@ -99,7 +103,7 @@ TEST_P(CudaStep, AllocatesNothingOnceTheEngineIsMade) {
     Engine engine = cuda_engine(path_, options);
     simt::fail_allocation_after(0);  // none is there for what would be nice to have either
     const simt::RuntimeObjects objects = simt::runtime_objects();
-    const std::int64_t before = simt::runtime_counts().allocations;
+    const std::int64_t before = simt::runtime_counts().allocations, asked = simt::num_matmul_questions();
     const std::vector<Request> mixed = mixed_requests(tiny_vocab_size(), 40, 6);
     for (int i = 0; i < 2; ++i) (void)run(engine, mixed, {.per_step = 2});  // the second time from the prefix cache
     std::vector<Request> longest(24, scored_request(1, 57));                // all share their blocks, and fill every step
@@ -114,8 +118,63 @@ TEST_P(CudaStep, AllocatesNothingOnceTheEngineIsMade) {
     EXPECT_GT(engine.stats().cached_tokens, 0);
     EXPECT_EQ(simt::runtime_counts().allocations, before);
     EXPECT_EQ(simt::runtime_objects().device_buffers, objects.device_buffers);
+    EXPECT_EQ(simt::num_matmul_questions(), asked) << "cuBLASLt's algorithms are chosen and checked in a step";
     simt::fail_allocation_after(-1);
   }
+}
+
+// Whatever a step could meet is refused when the engine is made.
+TEST_P(CudaStep, RefusesProductsThatSomeStepWouldLack) {
+  simt::set_matmul_algorithms({{.except_columns = 37}});
+  EngineOptions options = cuda_options();
+  for (const bool deterministic : {true, false}) {
+    options.deterministic = deterministic;
+    options.max_batched_tokens = 37;
+    EXPECT_ERROR(cuda_engine(path_, options), ErrorCode::kUnsupported, "matmul: cuBLASLt has no algorithm for ");
+    options.max_batched_tokens = 36;
+    EXPECT_NO_THROW(cuda_engine(path_, options));
+  }
+  simt::set_matmul_algorithms({});
+}
+
+// A step that samples nothing returns before the device is done: neither its time nor that of the next, which does the waiting,
+// says what prompts cost. The backend knows that, whatever the options call the device.
+TEST_P(CudaStep, PacesByStepsThatWait) {
+  for (const DeviceKind kind : {DeviceKind::kCuda, DeviceKind::kCpu}) {
+    EngineOptions options = cuda_options();
+    options.device = {kind, 0};
+    options.kv_type = KvType::kBF16;
+    options.max_batched_tokens = 64;
+    options.max_step_ms = 3'600'000;
+    Engine engine = make_engine(path_, options, create_cuda_backend({DeviceKind::kCuda, 0}, {}));
+    Request request = scored_request(1, 150);
+    request.sampling.prompt_logprobs.reset();
+    engine.submit(request);
+    for (int step = 0; step < 3; ++step) {
+      engine.step();
+      EXPECT_EQ(engine.stats().prefill_limit, 32) << "step " << step << " counts";
+    }
+    engine.step();
+    engine.submit(scored_request(2, 20));
+    engine.step();
+    EXPECT_EQ(engine.stats().prefill_limit, 64) << "nothing counts";
+  }
+}
+
+TEST_P(CudaStep, RefusesDevicesThatTheKernelsDoNotRunOn) {
+  const auto make = [&](const simt::DeviceModel& model) {
+    simt::set_device_model(model);
+    return cuda_engine(path_, cuda_options());
+  };
+  EXPECT_ERROR(make({.major = 7, .minor = 5}), ErrorCode::kUnsupported, "device cuda:0 is sm_75, must be sm_80 or newer");
+  EXPECT_ERROR(make({.block_shared_bytes = 98 * 1024}), ErrorCode::kUnsupported,
+               "device cuda:0 (sm_80) gives a block 100352 bytes of shared memory, must be 101376 or more");
+  EXPECT_ERROR(make({.major = 12, .has_code = false}), ErrorCode::kUnsupported,
+               "device cuda:0 is sm_120, for which this build has no kernels (no kernel image is available");
+  Engine engine = make({.major = 8, .minor = 9});
+  EXPECT_EQ(engine.stats().cpu_isa, "sm_89");
+  EXPECT_EQ(run(engine, {scored_request(1, 20)}).size(), 1u);
+  simt::set_device_model({});
 }
 
 TEST_P(CudaStep, SaysHowMuchMemoryTheDeviceCannotGive) {

@@ -444,6 +444,15 @@ TEST_F(EngineTest, OptionsTellWhatWasChosen) {
   EXPECT_EQ(by_blocks.options().num_threads, 1);
 }
 
+TEST_F(EngineTest, AStepLimitCutsPromptsFinerThanBlocks) {
+  EngineOptions options = small();
+  options.max_step_ms = 100;
+  options.block_size = 256;
+  EXPECT_EQ(Engine(path_, options).stats().prefill_limit, 32);  // nothing is known yet
+  options.max_batched_tokens = 10;
+  EXPECT_EQ(Engine(path_, options).stats().prefill_limit, 10);
+}
+
 TEST_F(EngineTest, ErrorsOfKvCacheBytesSpeakOfBytes) {
   EngineOptions options = small();
   options.num_blocks = 0;

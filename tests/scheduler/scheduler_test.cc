@@ -80,9 +80,55 @@ TEST(Scheduler, DecodesComeBeforePromptsWherePrefillIsLimited) {
   simulation.submit({.prompt = counting(9, 60), .max_tokens = 10});
   EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 2}, {3, 2}}));  // the limit is for all prompts together
   EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 1}, {3, 4}}));
-  simulation.submit({.prompt = counting(20, 80), .max_tokens = 3, .priority = -1});  // before all others, once it runs
-  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 1}, {4, 1}, {3, 3}}));
-  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 1}, {3, 1}, {4, 4}}));
+  simulation.submit({.prompt = counting(6, 80), .max_tokens = 3, .priority = -1});  // before all other prompts
+  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 1}, {4, 4}}));
+  EXPECT_EQ(step(simulation), (Shape{{1, 1}, {2, 1}, {4, 2}, {3, 2}}));
+  EXPECT_EQ(step(simulation), (Shape{{4, 1}, {1, 1}, {2, 1}, {3, 1}}));
+  simulation.run();
+}
+
+// A prompt that came later and matters more does not wait for the end of one that runs.
+TEST(Scheduler, WaitingPromptsOfHigherPriorityGoBeforeRunningOnes) {
+  Simulation simulation(small_options());
+  simulation.submit({.prompt = counting(60), .max_tokens = 2, .priority = 5});
+  EXPECT_EQ(step(simulation), (Shape{{1, 16}}));
+  simulation.submit({.prompt = counting(20, 70), .max_tokens = 2, .priority = 3});
+  simulation.submit({.prompt = counting(9, 200), .max_tokens = 2, .priority = 5});  // waits for its turn
+  simulation.submit({.prompt = counting(5, 90), .max_tokens = 2, .priority = 1});
+  EXPECT_EQ(step(simulation), (Shape{{4, 5}, {2, 11}}));
+  EXPECT_EQ(step(simulation), (Shape{{4, 1}, {2, 9}, {1, 6}}));
+  EXPECT_EQ(step(simulation), (Shape{{2, 1}, {1, 15}}));
+  EXPECT_EQ(step(simulation), (Shape{{1, 16}}));
+  EXPECT_EQ(step(simulation), (Shape{{1, 7}, {3, 9}}));
+  simulation.run();
+}
+
+// One that does not fit holds nobody up who runs, and is overtaken by nobody who waits.
+TEST(Scheduler, WaitingPromptsThatDoNotFitLeaveTheBudgetToRunningOnes) {
+  SchedulerOptions options = small_options();
+  options.num_blocks = 17;
+  Simulation simulation(options);
+  simulation.submit({.prompt = counting(40), .max_tokens = 2, .priority = 5});
+  EXPECT_EQ(step(simulation), (Shape{{1, 16}}));
+  simulation.submit({.prompt = counting(50, 50), .max_tokens = 2, .priority = 1});
+  simulation.submit({.prompt = counting(3, 90), .max_tokens = 2, .priority = 2});
+  EXPECT_EQ(step(simulation), (Shape{{1, 16}}));
+  EXPECT_EQ(step(simulation), (Shape{{1, 8}}));
+  simulation.run();
+  EXPECT_EQ(simulation.scheduler.stats().num_preemptions, 0);
+}
+
+// What was admitted in the middle of a step is no victim of those behind it.
+TEST(Scheduler, APromptThatCannotGrowBehindAnAdmittedOneGivesWay) {
+  SchedulerOptions options = small_options();
+  options.num_blocks = 9;
+  Simulation simulation(options);
+  simulation.submit({.prompt = counting(24), .max_tokens = 2, .priority = 5});
+  EXPECT_EQ(step(simulation), (Shape{{1, 16}}));
+  simulation.submit({.prompt = counting(13, 50), .max_tokens = 2, .priority = 1});
+  EXPECT_EQ(step(simulation), (Shape{{2, 13}}));
+  EXPECT_EQ(simulation.scheduler.stats().num_preemptions, 1);
+  EXPECT_EQ(step(simulation).front(), (std::pair<SequenceId, int>{2, 1}));
   simulation.run();
 }
 

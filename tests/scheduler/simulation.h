@@ -81,10 +81,10 @@ class Simulation {
     const std::set<SequenceId> running_before = running();
     const StepPlan& current = scheduler.schedule(now_us, prefill_limit);
     plan = current;
-    // One preemption may have been for a slot; any other was for blocks, and then nobody new may run.
+    // One preemption may have been for a slot; any other was for blocks, and then those new may run that matter more.
     const bool was_full = before.num_running == scheduler.options().max_running;
     const bool lacked_blocks = scheduler.stats().num_preemptions > before.num_preemptions + (was_full ? 1 : 0);
-    if (lacked_blocks) require(std::ranges::includes(running_before, running()), "admitted in a step that preempted");
+    if (lacked_blocks) check_admitted(running_before);
     if (scheduler.stats().num_preemptions == before.num_preemptions) check_prefill_limit(running_before);
     scheduler.check_invariants();
     check_plan();
@@ -176,6 +176,17 @@ class Simulation {
     } else {
       require(record.finish_reason == reason, name + " ended for another reason than alone");
       require(record.received == tokens, name + ": tokens differ from those alone");
+    }
+  }
+
+  void check_admitted(const std::set<SequenceId>& running_before) const {
+    const std::set<SequenceId> running_now = running();
+    for (const SequenceId id : running_now) {
+      if (running_before.contains(id)) continue;
+      for (const SequenceId victim : running_before) {
+        if (running_now.contains(victim) || scheduler.find(victim) == nullptr) continue;
+        require(records.at(id).spec.priority < records.at(victim).spec.priority, "admitted in a step that preempted");
+      }
     }
   }
 

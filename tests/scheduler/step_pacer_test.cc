@@ -85,6 +85,31 @@ TEST(StepPacer, GivesTheWholeStepWhereItFits) {
   EXPECT_THROW(StepPacer(1, 16, 8), Error);
 }
 
+// The first token of an urgent prompt, in steps, while a long one of lower priority runs beside streams, under the limit.
+TEST(StepPacer, ItsLimitGoesToTheHighestPriorityFirst) {
+  const SchedulerOptions options{
+      .block_size = 256, .num_blocks = 100, .max_batched_tokens = 512, .max_running = 64, .max_context = 4096};
+  Simulation simulation(options);
+  StepPacer pacer(40'000, 16, 512);
+  const Cost cost{.step_us = 5'000, .decode_us = 100, .prefill_us = 1'000};
+  const auto step = [&] {
+    simulation.prefill_limit = pacer.prefill_limit();
+    simulation.step();
+    const int num_decode = simulation.plan.num_decode, num_prefill = simulation.plan.num_tokens - num_decode;
+    pacer.observe(num_decode, num_prefill, cost.of(num_decode, num_prefill));
+    return cost.of(num_decode, num_prefill);
+  };
+  for (int i = 0; i < 4; ++i) simulation.submit({.prompt = counting(3, 10 * i), .max_tokens = 100});
+  for (int i = 0; i < 5; ++i) step();
+  simulation.submit({.prompt = counting(1'500, 100), .max_tokens = 5, .priority = 1});
+  for (int i = 0; i < 3; ++i) EXPECT_LE(step(), 40'000) << "whatever the blocks hold";
+  const SequenceId urgent = simulation.submit({.prompt = counting(48, 2'000), .max_tokens = 5});
+  int num_steps = 0;
+  for (; simulation.records[urgent].received.empty() && num_steps < 20; ++num_steps) EXPECT_LE(step(), 40'000);
+  EXPECT_LE(num_steps, 3);
+  simulation.run();
+}
+
 // Streams decode while long prompts come in; tokens of a prompt grow dearer along its context. The scheduler is the one that
 // serves.
 std::vector<std::int64_t> step_times(bool paced) {

@@ -154,7 +154,7 @@ TEST_F(Runtime, RefusesAShapeThatNoDeviceTakes) {
 }
 
 TEST_F(Runtime, RefusesSharedMemoryThatWasNotAskedFor) {
-  constexpr std::size_t kFree = 48 * 1024, kMost = 163 * 1024;
+  constexpr std::size_t kFree = 48 * 1024, kMost = 99 * 1024;
   EXPECT_EQ(launch_raw(stream_, dim3(1), dim3(32), kFree), cudaSuccess);
   EXPECT_EQ(launch_raw(stream_, dim3(1), dim3(32), kFree + 1), cudaErrorInvalidValue);
   constexpr auto kAttribute = cudaFuncAttributeMaxDynamicSharedMemorySize;

@@ -84,6 +84,7 @@ Communicator::Communicator(Communicator&& other) noexcept { *this = std::move(ot
 
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   std::swap(comm_, other.comm_);
+  std::swap(aborted_, other.aborted_);
   std::swap(rank_, other.rank_);
   std::swap(size_, other.size_);
   std::swap(device_, other.device_);
@@ -94,49 +95,91 @@ Communicator::~Communicator() {
   if (comm_ != nullptr) (void)ncclCommDestroy(comm_);
 }
 
-void Communicator::use(const char* op) const {
-  if (comm_ == nullptr) fail(ErrorCode::kInvalidArgument, "{}: this communicator was moved from", op);
-  cuda_check(cudaSetDevice(device_), "cudaSetDevice");
+void Communicator::abort() noexcept {
+  if (comm_ != nullptr) (void)ncclCommAbort(std::exchange(comm_, nullptr));
+  aborted_ = true;
 }
 
-void Communicator::all_reduce(const TensorView& x, cuda::Stream stream) {
+void Communicator::check_usable(const char* op) const {
+  if (comm_ != nullptr) return;
+  fail(ErrorCode::kInvalidArgument, "{}: this communicator was {}", op, aborted_ ? "aborted" : "moved from");
+}
+
+void Communicator::use_device() const { cuda_check(cudaSetDevice(device_), "cudaSetDevice"); }
+
+void Communicator::make(const Call& call) {
+  try {
+    call();
+  } catch (...) {
+    abort();
+    throw;
+  }
+}
+
+Communicator::Call Communicator::all_reduce_call(const TensorView& x, cuda::Stream stream) {
+  check_usable("all_reduce");
   check_tensor("all_reduce", "x", x);
-  use("all_reduce");
-  nccl_check(ncclAllReduce(x.data, x.data, static_cast<std::size_t>(x.num_elements()), data_type("all_reduce", "x", x), ncclSum,
-                           comm_, stream),
-             "ncclAllReduce");
+  const ncclDataType_t type = data_type("all_reduce", "x", x);
+  return [this, x, type, stream] {
+    use_device();
+    const auto count = static_cast<std::size_t>(x.num_elements());
+    nccl_check(ncclAllReduce(x.data, x.data, count, type, ncclSum, comm_, stream), "ncclAllReduce");
+  };
 }
 
-void Communicator::all_gather(const TensorView& in, const TensorView& out, cuda::Stream stream) {
+Communicator::Call Communicator::all_gather_call(const TensorView& in, const TensorView& out, cuda::Stream stream) {
+  check_usable("all_gather");
   check_tensor("all_gather", "in", in);
   check_tensor("all_gather", "out", out);
   if (out.dtype != in.dtype || out.num_elements() != size_ * in.num_elements()) {
     fail(ErrorCode::kInvalidArgument, "all_gather: out is {}, must hold {} times {}", out.describe(), size_, in.describe());
   }
-  use("all_gather");
-  nccl_check(ncclAllGather(in.data, out.data, static_cast<std::size_t>(in.num_elements()), data_type("all_gather", "in", in),
-                           comm_, stream),
-             "ncclAllGather");
+  const ncclDataType_t type = data_type("all_gather", "in", in);
+  return [this, in, out, type, stream] {
+    use_device();
+    const auto count = static_cast<std::size_t>(in.num_elements());
+    nccl_check(ncclAllGather(in.data, out.data, count, type, comm_, stream), "ncclAllGather");
+  };
 }
 
-void Communicator::broadcast(const TensorView& x, int root, cuda::Stream stream) {
+Communicator::Call Communicator::broadcast_call(const TensorView& x, int root, cuda::Stream stream) {
+  check_usable("broadcast");
   check_tensor("broadcast", "x", x);
   if (root < 0 || root >= size_) fail(ErrorCode::kInvalidArgument, "broadcast: root {} of a group of {}", root, size_);
-  use("broadcast");
-  nccl_check(ncclBroadcast(x.data, x.data, static_cast<std::size_t>(x.num_elements()), data_type("broadcast", "x", x), root,
-                           comm_, stream),
-             "ncclBroadcast");
+  const ncclDataType_t type = data_type("broadcast", "x", x);
+  return [this, x, type, root, stream] {
+    use_device();
+    const auto count = static_cast<std::size_t>(x.num_elements());
+    nccl_check(ncclBroadcast(x.data, x.data, count, type, root, comm_, stream), "ncclBroadcast");
+  };
 }
 
-CommunicatorGroup::CommunicatorGroup() { nccl_check(ncclGroupStart(), "ncclGroupStart"); }
+void CommunicatorGroup::all_reduce(Communicator& seat, const TensorView& x, cuda::Stream stream) {
+  calls_.emplace_back(&seat, seat.all_reduce_call(x, stream));
+}
 
-CommunicatorGroup::~CommunicatorGroup() {
-  if (open_) (void)ncclGroupEnd();
+void CommunicatorGroup::all_gather(Communicator& seat, const TensorView& in, const TensorView& out, cuda::Stream stream) {
+  calls_.emplace_back(&seat, seat.all_gather_call(in, out, stream));
+}
+
+void CommunicatorGroup::broadcast(Communicator& seat, const TensorView& x, int root, cuda::Stream stream) {
+  calls_.emplace_back(&seat, seat.broadcast_call(x, root, stream));
 }
 
 void CommunicatorGroup::launch() {
-  open_ = false;
-  nccl_check(ncclGroupEnd(), "ncclGroupEnd");
+  const auto calls = std::exchange(calls_, {});
+  bool is_open = false;
+  try {
+    nccl_check(ncclGroupStart(), "ncclGroupStart");
+    is_open = true;
+    for (const auto& [seat, call] : calls) call();
+    is_open = false;
+    nccl_check(ncclGroupEnd(), "ncclGroupEnd");
+  } catch (...) {
+    if (is_open) (void)ncclGroupEnd();
+    for (const auto& [seat, call] : calls) seat->abort();
+    throw;
+  }
 }
 
 }  // namespace quire

@@ -78,6 +78,15 @@ CudaBackend::CudaBackend(int device, const BackendOptions& options, std::size_t 
   const int minor = attribute(device, cudaDevAttrComputeCapabilityMinor);
   if (major < 8) fail(ErrorCode::kUnsupported, "device cuda:{} is sm_{}{}, must be sm_80 or newer", device, major, minor);
   isa_ = fmt::format("sm_{}{}", major, minor);
+  const int shared_bytes = attribute(device, cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  if (shared_bytes < cuda::kMostSharedBytes) {
+    fail(ErrorCode::kUnsupported, "device cuda:{} ({}) gives a block {} bytes of shared memory, must be {} or more", device, isa_,
+         shared_bytes, cuda::kMostSharedBytes);
+  }
+  if (const char* const reason = cuda::missing_code()) {
+    fail(ErrorCode::kUnsupported, "device cuda:{} is {}, for which this build has no kernels ({}): set CMAKE_CUDA_ARCHITECTURES",
+         device, isa_, reason);
+  }
   num_sms_ = attribute(device, cudaDevAttrMultiProcessorCount);
   workspace_ = allocate(kWorkspaceBytes);
   staging_.memory = allocate_pinned(kStagingBytes);
@@ -194,7 +203,6 @@ void CudaBackend::prepare(const StepLimits& limits) {
   synchronize();
   raw_ = {};
   reserve_sampling(limits.max_logit_rows, limits.vocab_size);
-  matmul_->expect_rows(limits.max_tokens);
 }
 
 // ---- replay
@@ -271,40 +279,6 @@ void CudaBackend::embed(const EmbedArgs& args) { cuda::embed(args, stream_); }
 void CudaBackend::rms_norm(const RmsNormArgs& args) { cuda::rms_norm(args, stream_); }
 void CudaBackend::add_rms_norm(const AddRmsNormArgs& args) { cuda::add_rms_norm(args, stream_); }
 void CudaBackend::add(const AddArgs& args) { cuda::add(args, stream_); }
-void CudaBackend::matmul(const MatmulArgs& args) {
-  for (int i = 0; i < args.num_projections; ++i) {
-    MatmulArgs one{.x = args.x, .num_projections = 1, .projections = {args.projections[i]}};
-    if (!is_quantized(args.projections[i].weight.dtype)) {
-      (*matmul_)(one, stream_);
-    } else if (args.x.dim(0) <= kMostPackedRows) {
-      cuda::matmul_quantized(one, stream_);
-    } else {
-      multiply_unpacked(args.x, args.projections[i]);
-    }
-  }
-}
-
-// Some rows of the weight at a time: they become columns of `out`.
-void CudaBackend::multiply_unpacked(const TensorView& x, const Projection& projection) {
-  const std::int64_t inner = projection.weight.dim(1);
-  const auto fitting = static_cast<std::int64_t>(unpacked_bytes_) / row_bytes(activation_dtype_, inner);
-  const std::int64_t step = std::max<std::int64_t>(fitting / kPackedRows, 1) * kPackedRows;
-  QUIRE_CHECK_MSG(fitting >= kPackedRows, "a weight of {} columns", inner);
-  for (std::int64_t first = 0; first < projection.weight.dim(0); first += step) {
-    const std::int64_t count = std::min(step, projection.weight.dim(0) - first);
-    const TensorView unpacked(unpacked_.data(), activation_dtype_, {count, inner});
-    cuda::unpack_weight(projection.weight.rows(first, count), unpacked, stream_);
-    const auto columns = [&](const TensorView& whole) {
-      TensorView part = whole;
-      part.data = whole.as<std::byte>() + row_bytes(whole.dtype, first);
-      part.shape[static_cast<std::size_t>(whole.rank) - 1] = count;
-      return part;
-    };
-    const TensorView bias = projection.bias.data == nullptr ? TensorView() : columns(projection.bias);
-    (*matmul_)({.x = x, .num_projections = 1, .projections = {{unpacked, bias, columns(projection.out)}}}, stream_);
-  }
-}
-
 void CudaBackend::rope_table(const RopeTableArgs& args) { cuda::rope_table(args, stream_); }
 void CudaBackend::rope(const RopeArgs& args) { cuda::rope(args, stream_); }
 void CudaBackend::append_kv(const AppendKvArgs& args) { cuda::append_kv(args, stream_); }
@@ -313,6 +287,64 @@ void CudaBackend::gated_activation(const GatedActivationArgs& args) { cuda::gate
 void CudaBackend::gather_rows(const GatherRowsArgs& args) { cuda::gather_rows(args, stream_); }
 void CudaBackend::softcap(const SoftcapArgs& args) { cuda::softcap(args, stream_); }
 void CudaBackend::copy_blocks(const CopyBlocksArgs& args) { cuda::copy_blocks(args, stream_); }
+
+// ---- products: by cuBLASLt, and packed weights by a kernel of our own for few rows
+
+// The pieces of a packed weight that are made floats one after the other: visit(packed, product), with rows of the weight and
+// their product once they are in `unpacked_`. They become columns of `out`.
+template <typename Visit>
+void CudaBackend::visit_unpacked(const Projection& projection, const Visit& visit) const {
+  const std::int64_t inner = projection.weight.dim(1);
+  const auto fitting = static_cast<std::int64_t>(unpacked_bytes_) / row_bytes(activation_dtype_, inner);
+  const std::int64_t step = std::max<std::int64_t>(fitting / kPackedRows, 1) * kPackedRows;
+  QUIRE_CHECK_MSG(fitting >= kPackedRows, "a weight of {} columns", inner);
+  for (std::int64_t first = 0; first < projection.weight.dim(0); first += step) {
+    const std::int64_t count = std::min(step, projection.weight.dim(0) - first);
+    const auto columns = [&](const TensorView& whole) {
+      TensorView part = whole;
+      part.data = whole.as<std::byte>() + row_bytes(whole.dtype, first);
+      part.shape[static_cast<std::size_t>(whole.rank) - 1] = count;
+      return part;
+    };
+    const TensorView unpacked(unpacked_.data(), activation_dtype_, {count, inner});
+    const TensorView bias = projection.bias.data == nullptr ? TensorView() : columns(projection.bias);
+    visit(projection.weight.rows(first, count), Projection{unpacked, bias, columns(projection.out)});
+  }
+}
+
+void CudaBackend::prepare_matmul(const MatmulArgs& largest) {
+  use_device();
+  for (int i = 0; i < largest.num_projections; ++i) {
+    const Projection& projection = largest.projections[i];
+    const auto prepare = [&](const Projection& one, std::int64_t least_rows) {
+      matmul_->prepare({.x = largest.x, .num_projections = 1, .projections = {one}}, least_rows);
+    };
+    if (!is_quantized(projection.weight.dtype)) {
+      prepare(projection, 1);
+    } else if (largest.x.dim(0) > kMostPackedRows) {
+      visit_unpacked(projection, [&](const TensorView&, const Projection& piece) { prepare(piece, kMostPackedRows + 1); });
+    }
+  }
+}
+
+void CudaBackend::matmul(const MatmulArgs& args) {
+  for (int i = 0; i < args.num_projections; ++i) {
+    const auto product = [&](const Projection& projection) {
+      return MatmulArgs{.x = args.x, .num_projections = 1, .projections = {projection}};
+    };
+    const Projection& projection = args.projections[i];
+    if (!is_quantized(projection.weight.dtype)) {
+      (*matmul_)(product(projection), stream_);
+    } else if (args.x.dim(0) <= kMostPackedRows) {
+      cuda::matmul_quantized(product(projection), stream_);
+    } else {
+      visit_unpacked(projection, [&](const TensorView& packed, const Projection& piece) {
+        cuda::unpack_weight(packed, piece.weight, stream_);
+        (*matmul_)(product(piece), stream_);
+      });
+    }
+  }
+}
 
 // ---- sampling: rows up, tokens down, and the wait for them
 

@@ -37,8 +37,10 @@ class CudaBackend final : public Backend {
   void upload(void* to_device, const void* from_host, std::size_t bytes) override;
   void download(void* to_host, const void* from_device, std::size_t bytes) override;
   void synchronize() override;
+  bool is_asynchronous() const override { return true; }
 
   void prepare(const StepLimits& limits) override;
+  void prepare_matmul(const MatmulArgs& largest) override;
 
   void check_attention(const KvLayer& kv, int num_heads) const override;
   void plan_attention(const AttentionShape& shape, AttentionLists& lists) const override;
@@ -77,7 +79,8 @@ class CudaBackend final : public Backend {
   void* stage(const void* from_host, std::size_t bytes);
   cuda::SplitShape split_shape(const AttentionShape& shape) const;
   PartialMemory partial_memory() const;
-  void multiply_unpacked(const TensorView& x, const Projection& projection);
+  template <typename Visit>
+  void visit_unpacked(const Projection& projection, const Visit& visit) const;
   void reserve_sampling(std::int64_t rows, std::int64_t vocabulary);
   void sample_packed(const SampleArgs& args);
 

@@ -163,7 +163,7 @@ TEST_F(TrafficTable, IsTheOneInTheDocument) {
         [&] {
           cuda::matmul_quantized({.x = in, .num_projections = 1, .projections = {{packed, {}, product}}}, nullptr);
         },
-        256, 8 * 16 * 64 * (type == DType::kQ8_0 ? 8 : 4) / 8);  // the next tile [16, 64] of each of eight warps
+        256, static_cast<int>(bytes / 32 * 8 * (type == DType::kQ8_0 ? 1 : 2)));  // tiles [16, 64] ahead of eight warps
   }
 
   std::ifstream file(kDoc);

@@ -34,6 +34,11 @@ std::vector<simt::MatmulAlgorithm>& algorithms() {
   return all;
 }
 
+std::int64_t& questions() {
+  static std::int64_t count = 0;
+  return count;
+}
+
 std::size_t element_bytes(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
 
 float read(const void* data, cudaDataType_t type, std::size_t i) {
@@ -69,7 +74,8 @@ const simt::MatmulAlgorithm* find_algorithm(const cublasLtMatmulAlgo_t& algo, co
                                             const Layout& c, const Layout& d) {
   if (algo.data[0] != kAlgorithm || algo.data[1] >= algorithms().size() || !fits(desc, a, b, c, d)) return nullptr;
   const simt::MatmulAlgorithm& found = algorithms()[algo.data[1]];
-  return d.columns >= found.least_columns && d.columns <= found.most_columns ? &found : nullptr;
+  const bool taken = d.columns >= found.least_columns && d.columns <= found.most_columns && d.columns != found.except_columns;
+  return taken ? &found : nullptr;
 }
 
 struct Product {
@@ -129,6 +135,8 @@ void set_matmul_algorithms(std::vector<MatmulAlgorithm> chosen) {
   if (chosen.empty()) chosen.emplace_back();
   algorithms() = std::move(chosen);
 }
+
+std::int64_t num_matmul_questions() { return questions(); }
 
 }  // namespace simt
 
@@ -195,6 +203,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t* results, int* found) {
   *found = 0;
+  ++questions();
   if (handle == nullptr || wanted < 1) return CUBLAS_STATUS_INVALID_VALUE;
   for (std::uint64_t place = 0; place < algorithms().size() && *found < wanted; ++place) {
     const cublasLtMatmulAlgo_t algo{{kAlgorithm, place}};
@@ -209,6 +218,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
                                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                        const cublasLtMatmulAlgo_t* algo, cublasLtMatmulHeuristicResult_t* result) {
   *result = {};
+  ++questions();
   const simt::MatmulAlgorithm* algorithm = find_algorithm(*algo, *desc, *a, *b, *c, *d);
   if (algorithm == nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
   *result = {*algo, algorithm->workspace_bytes, CUBLAS_STATUS_SUCCESS, 1.0f};
@@ -229,10 +239,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               const void*, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t* algo, void* workspace, std::size_t workspace_bytes,
                               cudaStream_t stream) {
-  cublasLtMatmulHeuristicResult_t checked;
-  if (cublasLtMatmulAlgoCheck(handle, desc, a_layout, b_layout, c_layout, d_layout, algo, &checked) != CUBLAS_STATUS_SUCCESS)
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (checked.workspaceSize > workspace_bytes || !simt::in_device_memory(workspace, workspace_bytes))
+  const simt::MatmulAlgorithm* found = find_algorithm(*algo, *desc, *a_layout, *b_layout, *c_layout, *d_layout);
+  if (handle == nullptr || found == nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (found->workspace_bytes > workspace_bytes || !simt::in_device_memory(workspace, workspace_bytes))
     return CUBLAS_STATUS_INVALID_VALUE;
   if (*static_cast<const float*>(alpha) != 1.0f || *static_cast<const float*>(beta) != 0.0f) return CUBLAS_STATUS_NOT_SUPPORTED;
   const auto on_device = [](const void* data, const Layout& layout) { return simt::in_device_memory(data, bytes_of(layout)); };
@@ -240,7 +249,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (desc->epilogue == CUBLASLT_EPILOGUE_BIAS &&
       !simt::in_device_memory(desc->bias, d_layout->rows * element_bytes(d_layout->type)))
     return CUBLAS_STATUS_INVALID_VALUE;
-  const Product product{*desc, a, *a_layout, b, *b_layout, d, *d_layout, algorithms()[algo->data[1]].descending};
+  const Product product{*desc, a, *a_layout, b, *b_layout, d, *d_layout, found->descending};
   const cudaError_t error = simt::enqueue(stream, [product] { multiply(product); });
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -30,6 +30,11 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
 }
 
 template <typename... Params>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void (*)(Params...)) {
+  return simt::find_code();
+}
+
+template <typename... Params>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...), cudaFuncAttribute, int value) {
   return simt::set_dynamic_memory_limit(reinterpret_cast<const void*>(kernel), value);
 }

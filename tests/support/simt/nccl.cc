@@ -1,4 +1,4 @@
-#include "simt/cuda/nccl.h"
+#include "simt/nccl.h"
 
 #include <condition_variable>
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "simt/cuda/nccl.h"
 #include "simt/half.h"
 
 namespace {
@@ -48,8 +49,16 @@ std::condition_variable everybody_is_seated;
 std::map<std::string, std::shared_ptr<Group>> named_groups;
 int num_ids = 0;
 
+simt::NcclCounts counts;
+std::int64_t calls_left = -1;
+
+struct Called {
+  std::shared_ptr<Group> group;
+  int rank;
+};
 thread_local int depth = 0;  // of ncclGroupStart
-thread_local std::vector<std::shared_ptr<Group>> called;
+thread_local bool group_failed = false;
+thread_local std::vector<Called> called;
 
 std::size_t element_bytes(ncclDataType_t type) { return type == ncclFloat32 ? 4 : 2; }
 
@@ -111,13 +120,30 @@ ncclResult_t run_what_has_met(Group& group) {
 ncclResult_t add(ncclComm_t comm, const Call& call) {
   if (comm == nullptr || call.send == nullptr || call.receive == nullptr) return ncclInvalidArgument;
   if (call.root < 0 || call.root >= static_cast<int>(comm->group->calls.size())) return ncclInvalidArgument;
+  if (calls_left >= 0 && calls_left-- == 0) {
+    group_failed = depth > 0;
+    return ncclUnhandledCudaError;
+  }
   comm->group->calls[static_cast<std::size_t>(comm->rank)].push_back(call);
   if (depth == 0) return run_what_has_met(*comm->group);
-  called.push_back(comm->group);
+  called.push_back({comm->group, comm->rank});
   return ncclSuccess;
 }
 
+void leave(ncclComm_t comm) {
+  comm->group->calls[static_cast<std::size_t>(comm->rank)].clear();
+  --counts.seats;
+  delete comm;
+}
+
 }  // namespace
+
+namespace simt {
+
+NcclCounts& nccl_counts() { return counts; }
+void fail_nccl_call_after(std::int64_t count) { calls_left = count; }
+
+}  // namespace simt
 
 const char* ncclGetErrorString(ncclResult_t result) {
   switch (result) {
@@ -146,6 +172,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int num_devices, const int* devi
     if (cudaSetDevice(devices[i]) != cudaSuccess) return ncclInvalidArgument;
   }
   for (int i = 0; i < num_devices; ++i) comms[i] = new ncclComm{group, i};
+  counts.seats += num_devices;
   return ncclSuccess;
 }
 
@@ -156,14 +183,22 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int num_ranks, ncclUniqueId id, 
   if (group == nullptr) group = std::make_shared<Group>(num_ranks);
   if (!group->seated.insert(rank).second) return ncclInvalidUsage;
   *comm = new ncclComm{group, rank};
+  ++counts.seats;
   everybody_is_seated.notify_all();
   everybody_is_seated.wait(lock, [&] { return (*comm)->group->seated.size() == static_cast<std::size_t>(num_ranks); });
   named_groups.erase(name);
   return ncclSuccess;
 }
 
+// On a device it waits for the seat's calls.
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  delete comm;
+  if (!comm->group->calls[static_cast<std::size_t>(comm->rank)].empty()) ++counts.endless_waits;
+  leave(comm);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  leave(comm);
   return ncclSuccess;
 }
 
@@ -190,8 +225,13 @@ ncclResult_t ncclGroupStart() {
 ncclResult_t ncclGroupEnd() {
   if (depth == 0) return ncclInvalidUsage;
   if (--depth > 0) return ncclSuccess;
+  const std::vector<Called> all = std::exchange(called, {});
+  if (std::exchange(group_failed, false)) {  // nothing of it is sent off
+    for (const auto& [group, rank] : all) group->calls[static_cast<std::size_t>(rank)].pop_back();
+    return ncclUnhandledCudaError;
+  }
   ncclResult_t result = ncclSuccess;
-  for (const std::shared_ptr<Group>& group : std::exchange(called, {})) {
+  for (const auto& [group, rank] : all) {
     if (const ncclResult_t one = run_what_has_met(*group); one != ncclSuccess) result = one;
   }
   return result;

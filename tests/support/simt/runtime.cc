@@ -29,6 +29,7 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
   std::vector<Work> nodes;
+  bool uploaded = false;
 };
 
 namespace {
@@ -39,8 +40,10 @@ struct Runtime {
   std::int64_t work_left = -1;
   std::int64_t calls_left = -1;
   std::int64_t allocations_left = -1;
+  std::int64_t most_uploaded_graphs = -1;
   std::size_t free_bytes = std::size_t{1} << 30;
   int num_devices = 1;
+  simt::DeviceModel model;
   bool broken = false;  // sticky
   std::unordered_map<void*, std::unique_ptr<simt::DeviceMemory>> memory;
   std::unique_ptr<simt::DeviceMemory> spare;  // the last large buffer that was freed: new pages cost more than a small test
@@ -117,19 +120,25 @@ cudaError_t check_launch(const cudaLaunchConfig_t& config, const void* kernel) {
   if (!is_within(config.gridDim, dim3(0x7fffffff, 65535, 65535))) return cudaErrorInvalidConfiguration;
   if (!is_within(config.blockDim, dim3(kMostThreads, kMostThreads, 64))) return cudaErrorInvalidConfiguration;
   if (config.blockDim.x * config.blockDim.y * config.blockDim.z > kMostThreads) return cudaErrorInvalidConfiguration;
+  if (!runtime().model.has_code) return cudaErrorNoKernelImageForDevice;
   const auto asked = runtime().dynamic_limits.find(kernel);
   const std::size_t most = asked != runtime().dynamic_limits.end() ? asked->second : SharedMemory::kWithoutAsking;
   return config.dynamicSmemBytes <= most ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 std::size_t shared_memory_limit(const void* kernel) {
-  return runtime().dynamic_limits.contains(kernel) ? SharedMemory::kMaxBytes : SharedMemory::kWithoutAsking;
+  return runtime().dynamic_limits.contains(kernel) ? runtime().model.block_shared_bytes : SharedMemory::kWithoutAsking;
 }
 
 cudaError_t set_dynamic_memory_limit(const void* kernel, int bytes) {
-  if (bytes < 0 || static_cast<std::size_t>(bytes) > SharedMemory::kMaxBytes) return cudaErrorInvalidValue;
+  if (bytes < 0 || static_cast<std::size_t>(bytes) > runtime().model.block_shared_bytes) return cudaErrorInvalidValue;
   runtime().dynamic_limits[kernel] = static_cast<std::size_t>(bytes);
   return answer();
+}
+
+cudaError_t find_code() {
+  if (const cudaError_t error = answer(); error != cudaSuccess) return error;
+  return runtime().model.has_code ? cudaSuccess : cudaErrorNoKernelImageForDevice;
 }
 
 RuntimeCounts& runtime_counts() { return runtime().counts; }
@@ -162,7 +171,10 @@ bool allocation_fails() {
   return true;
 }
 
+void set_most_uploaded_graphs(std::int64_t count) { runtime().most_uploaded_graphs = count; }
+
 void set_num_devices(int count) { runtime().num_devices = count; }
+void set_device_model(const DeviceModel& model) { runtime().model = model; }
 void set_free_bytes(std::size_t bytes) { runtime().free_bytes = bytes; }
 
 }  // namespace simt
@@ -185,10 +197,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = 4;  // few, so that small tests fill the device and work is split
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
-      *value = 8;
+      *value = runtime().model.major;
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMinor:
-      *value = 0;
+      *value = runtime().model.minor;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(runtime().model.block_shared_bytes);
       return cudaSuccess;
   }
   return cudaErrorInvalidValue;
@@ -211,8 +226,13 @@ constexpr ErrorWords kErrorWords[] = {
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
     {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
+    {cudaErrorUnsupportedPtxVersion, "cudaErrorUnsupportedPtxVersion",
+     "the provided PTX was compiled with an unsupported toolchain."},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},
@@ -385,8 +405,29 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
   return cudaSuccess;
 }
 
+namespace {
+
+// Takes the memory on the device, once.
+cudaError_t take_graph_memory(cudaGraphExec_t exec) {
+  if (exec->uploaded) return cudaSuccess;
+  Runtime& r = runtime();
+  const bool is_full = r.most_uploaded_graphs >= 0 && r.counts.uploaded_graphs >= r.most_uploaded_graphs;
+  if (is_full || simt::allocation_fails()) return cudaErrorMemoryAllocation;
+  exec->uploaded = true;
+  ++r.counts.uploaded_graphs;
+  return cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream) {
+  if (const cudaError_t error = answer(stream); error != cudaSuccess) return error;
+  return take_graph_memory(exec);
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (const cudaError_t error = answer(stream); error != cudaSuccess) return error;
+  if (const cudaError_t error = take_graph_memory(exec); error != cudaSuccess) return error;
   ++runtime().counts.graph_launches;
   stream->queue.insert(stream->queue.end(), exec->nodes.begin(), exec->nodes.end());
   return cudaSuccess;
@@ -399,6 +440,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  if (exec->uploaded) --runtime().counts.uploaded_graphs;
   delete exec;
   --runtime().objects.graphs;
   return cudaSuccess;

@@ -19,6 +19,8 @@ cudaError_t check_launch(const cudaLaunchConfig_t& config, const void* kernel);
 // Bytes of shared memory, dynamic and static ones together, that a block of `kernel` may have.
 std::size_t shared_memory_limit(const void* kernel);
 cudaError_t set_dynamic_memory_limit(const void* kernel, int bytes);
+// Whether the device has code for kernels.
+cudaError_t find_code();
 
 struct RuntimeCounts {
   std::int64_t waits = 0;               // cudaStreamSynchronize
@@ -28,7 +30,8 @@ struct RuntimeCounts {
   std::int64_t allocations = 0;         // cudaMalloc and cudaMallocHost
   std::int64_t failed_allocations = 0;  // by fail_allocation_after()
   std::int64_t graph_launches = 0;
-  std::int64_t calls = 0;  // that a broken device answers with its error
+  std::int64_t uploaded_graphs = 0;  // and not destroyed yet
+  std::int64_t calls = 0;            // that a broken device answers with its error
 };
 RuntimeCounts& runtime_counts();
 
@@ -50,10 +53,12 @@ void break_device_after(std::int64_t count);
 // The same, broken by the call itself: `count` more of those that a broken device refuses are answered.
 void break_device_at_call(std::int64_t count);
 bool device_is_broken();
-// After `count` more that succeed, one call that needs memory on the device, or pinned memory, finds none: a buffer, a recording,
-// a handle of cuBLASLt. Negative: never.
+// After `count` more that succeed, one call that needs memory on the device, or pinned memory, finds none: a buffer, a recording
+// when it is made, when it is uploaded, or else when it is first launched, a handle of cuBLASLt. Negative: never.
 void fail_allocation_after(std::int64_t count);
 bool allocation_fails();
+// Recordings that the device has memory for at a time. Negative: any number.
+void set_most_uploaded_graphs(std::int64_t count);
 // Bytes that cudaMemGetInfo says are free.
 void set_free_bytes(std::size_t bytes);
 

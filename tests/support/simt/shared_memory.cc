@@ -53,8 +53,9 @@ void* SharedMemory::array(const void* key, std::size_t bytes, const char* name) 
   }
   const std::size_t begin = (ranges_.back().end + kBankRow - 1) / kBankRow * kBankRow + kBankRow;
   static_bytes_ += (bytes + 15) / 16 * 16;
-  if (static_bytes_ > kWithoutAsking || static_bytes_ + ranges_.front().end > most_bytes_ || begin + bytes > kCapacity)
-    return nullptr;
+  const std::size_t dynamic_bytes = ranges_.front().end, unit = dynamic_bytes > 0 ? kDynamicAlignment : 1;
+  const std::size_t used = (static_bytes_ + unit - 1) / unit * unit + dynamic_bytes;
+  if (static_bytes_ > kWithoutAsking || used > most_bytes_ || begin + bytes > kCapacity) return nullptr;
   return add(key, name, begin, bytes);
 }
 

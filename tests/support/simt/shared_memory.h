@@ -12,7 +12,7 @@ namespace simt {
 class SharedMemory {
  public:
   static constexpr std::size_t kCapacity = 256 * 1024;
-  static constexpr std::size_t kMaxBytes = 163 * 1024;      // of a block of sm_80 that asks for it; sm_90 has 227
+  static constexpr std::size_t kDynamicAlignment = 1024;    // static arrays come first, and take multiples of this
   static constexpr std::size_t kWithoutAsking = 48 * 1024;  // of any block; of static arrays ptxas accepts no more
 
   SharedMemory();

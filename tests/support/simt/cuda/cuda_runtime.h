@@ -2,8 +2,8 @@
 // in tests. Names and meanings as in the CUDA Runtime API; a call that this file lacks does not compile. One device.
 //
 // Work on a stream is queued and runs as late as CUDA allows, in order, when somebody waits: host memory that is reused too
-// early, or read before the wait, shows. A captured graph holds its launches with their arguments, as CUDA's does. What a device
-// of compute capability 8.0 refuses is refused (CUDA C++ Programming Guide, "Compute Capabilities"): launches beyond its limits,
+// early, or read before the wait, shows. A captured graph holds its launches with their arguments, as CUDA's does. What the
+// device refuses (simt/devices.h) is refused (CUDA C++ Programming Guide, "Compute Capabilities"): launches beyond its limits,
 // handles that were destroyed. simt/runtime.h has the tests' own controls. Lower-case names are CUDA's.
 #pragma once
 
@@ -16,8 +16,11 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidDeviceFunction = 98,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorNoKernelImageForDevice = 209,
+  cudaErrorUnsupportedPtxVersion = 222,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorIllegalAddress = 700,
   cudaErrorStreamCaptureUnsupported = 900,
@@ -32,6 +35,7 @@ enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrComputeCapabilityMinor = 76,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
@@ -42,7 +46,9 @@ using cudaEvent_t = struct CUevent_st*;
 using cudaGraph_t = struct CUgraph_st*;
 using cudaGraphExec_t = struct CUgraphExec_st*;
 
-// Its launch and cudaFuncSetAttribute, both templates, are in simt/launch.h.
+struct cudaFuncAttributes {};  // which nobody asks
+
+// Its launch, cudaFuncSetAttribute and cudaFuncGetAttributes, all templates, are in simt/launch.h.
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
@@ -77,6 +83,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags = 0);
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);

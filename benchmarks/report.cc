@@ -92,13 +92,14 @@ void add_engine(json::object& report, const std::string& model, const Engine& en
 
 void emit(const json::object& report, const std::string& json_file) {
   const std::string line = json::serialize(report);
+  if (!json_file.empty()) {
+    std::ofstream file(json_file);
+    file << line << '\n';
+    file.close();
+    if (!file) throw std::runtime_error(fmt::format("cannot write {}", json_file));
+  }
   fmt::print("{}\n", line);
   if (std::fflush(stdout) != 0) throw std::runtime_error("cannot write to the standard output");
-  if (json_file.empty()) return;
-  std::ofstream file(json_file);
-  file << line << '\n';
-  file.close();
-  if (!file) throw std::runtime_error(fmt::format("cannot write {}", json_file));
 }
 
 double quantile(std::vector<double> values, double share) {

@@ -9,6 +9,6 @@ add_custom_target(quire_bench_revision BYPRODUCTS "${quire_revision_folder}/benc
     "-DOUTPUT=${quire_revision_folder}/benchmarks/revision.h" -P "${CMAKE_CURRENT_LIST_DIR}/revision.cmake")
 add_library(quire_bench_report STATIC "${CMAKE_CURRENT_LIST_DIR}/report.cc")
 add_dependencies(quire_bench_report quire_bench_revision)
-target_compile_options(quire_bench_report PRIVATE ${QUIRE_WARNING_FLAGS})
+target_compile_options(quire_bench_report PRIVATE ${QUIRE_WARNING_FLAGS} ${QUIRE_TEST_FLAGS})
 target_include_directories(quire_bench_report PUBLIC "${PROJECT_SOURCE_DIR}" PRIVATE "${quire_revision_folder}")
 target_link_libraries(quire_bench_report PUBLIC quire::quire fmt::fmt Boost::json CLI11::CLI11)

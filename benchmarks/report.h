@@ -35,7 +35,8 @@ void add_json_flag(CLI::App& app, std::string& json);
 boost::json::object report_header(std::string_view bench);
 // Adds "model", "isa", "threads", "kv_bytes", "weight_bytes" and the engine's options.
 void add_engine(boost::json::object& report, const std::string& model, const Engine& engine);
-// Prints the line, and writes it to the file if one is named. Throws std::runtime_error.
+// Writes the line to the file if one is named, then prints it. Throws std::runtime_error; of what could not be written nothing is
+// printed.
 void emit(const boost::json::object& report, const std::string& json_file);
 
 // The value below which `share` of the values lie, 0 <= share <= 1, interpolated between neighbours. REQUIRES: values not empty.

@@ -1,5 +1,8 @@
 # quire_room(NAME SOURCES ... LINK rooms and packages...): one static library per room; its links are the doors it may use.
-# quire_test(NAME SOURCES ... LINK ... [LABELS ...] [TIMEOUT s] [PREFIX p]): one GoogleTest executable.
+# quire_test(NAME SOURCES ... LINK ... [LABELS ...] [TIMEOUT s] [PREFIX p] [ASAN filter] [TSAN filter]): one GoogleTest executable.
+#   ASAN and TSAN are GoogleTest filters: what of it those sanitizers run. By default AddressSanitizer runs all tests but those
+#   labelled model, and ThreadSanitizer none, for it has something to find only where two threads meet. What a sanitizer runs
+#   nothing of is not built by its preset, whose target is sanitized_tests.
 # quire_emulated_kernels(NAME SOURCES x.cu ...): CUDA kernels and their launchers for the CPU, run by the emulator of
 #   tests/support/simt. A static library, and unless a sanitizer is on a second one, NAME_hooks, whose every access to memory the
 #   emulator sees. Paths are as for add_library; those that begin with kernels/ are from the project's root.
@@ -53,18 +56,44 @@ function(quire_room name)
   set(QUIRE_ROOMS ${QUIRE_ROOMS} quire_${name} CACHE INTERNAL "")
 endfunction()
 
+if(QUIRE_SANITIZE)
+  add_custom_target(sanitized_tests)
+endif()
+
+# The GoogleTest filter of what this build runs of a test; empty: nothing.
+function(quire_test_filter filter asan tsan labels)
+  set(wanted "*")
+  if(QUIRE_SANITIZE MATCHES "thread")
+    set(wanted "${tsan}")
+  elseif(QUIRE_SANITIZE AND "model" IN_LIST labels)
+    set(wanted "")
+  elseif(QUIRE_SANITIZE AND asan)
+    set(wanted "${asan}")
+  endif()
+  set(${filter} "${wanted}" PARENT_SCOPE)
+endfunction()
+
 function(quire_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;PREFIX" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;PREFIX;ASAN;TSAN" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE quire_test_main)
   target_compile_options(${name} PRIVATE ${QUIRE_WARNING_FLAGS} -Wno-sign-conversion -Wno-conversion ${QUIRE_TEST_FLAGS})
+  target_precompile_headers(${name} REUSE_FROM quire_test_main)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QUIRE_BINARY_DIR="${PROJECT_BINARY_DIR}")
-  gtest_discover_tests(${name} TEST_PREFIX "${ARG_PREFIX}" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  quire_test_filter(filter "${ARG_ASAN}" "${ARG_TSAN}" "${ARG_LABELS}")
+  if(filter STREQUAL "")
+    return()
+  endif()
+  if(QUIRE_SANITIZE)
+    add_dependencies(sanitized_tests ${name})
+  endif()
+  gtest_discover_tests(${name} TEST_PREFIX "${ARG_PREFIX}" TEST_FILTER "${filter}" DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
 
 if(QUIRE_SANITIZE MATCHES "thread" OR QUIRE_CUDA)
@@ -124,7 +153,7 @@ function(quire_emulated_kernels name)
 endfunction()
 
 function(quire_emulated_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;KERNELS;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;ASAN" "SOURCES;KERNELS;LINK;LABELS" ${ARGN})
   if(QUIRE_CUDA)
     quire_gpu_test(${name} SOURCES ${ARG_SOURCES} LINK ${ARG_KERNELS} ${ARG_LINK} TIMEOUT ${ARG_TIMEOUT})
     return()
@@ -134,9 +163,10 @@ function(quire_emulated_test name)
   # The test's own sources are compiled once.
   add_library(${name}_objects OBJECT ${ARG_SOURCES})
   target_compile_options(${name}_objects PRIVATE ${QUIRE_WARNING_FLAGS} -Wno-sign-conversion -Wno-conversion ${QUIRE_TEST_FLAGS})
+  target_precompile_headers(${name}_objects REUSE_FROM quire_test_main)
   target_link_libraries(${name}_objects PRIVATE quire_simt ${ARG_LINK} GTest::gmock GTest::gtest)
   quire_test(${name} SOURCES $<TARGET_OBJECTS:${name}_objects> LINK ${ARG_KERNELS} ${ARG_LINK} TIMEOUT ${ARG_TIMEOUT}
-    LABELS ${ARG_LABELS})
+    LABELS ${ARG_LABELS} ASAN ${ARG_ASAN})
   if(TARGET quire_simt_hooks)
     list(TRANSFORM ARG_KERNELS APPEND _hooks)
     quire_test(${name}_hooks PREFIX hooks. SOURCES $<TARGET_OBJECTS:${name}_objects> LINK ${ARG_KERNELS} ${ARG_LINK}

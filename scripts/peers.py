@@ -243,6 +243,6 @@ class OpenVino:
 def serve(target, rate, requests, seed):
     """serve_bench's JSON line under Poisson load of `rate` requests a second, or in a closed loop of 16 streams if None."""
     load = ["--streams", "16"] if rate is None else ["--rate", f"{rate:.6g}", "--arrivals", "poisson"]
-    command = [os.path.join(OURS, "serving", "serve_bench"), *target, *load, "--num-requests", str(requests), "--input-tokens", "64:256",
-               "--output-tokens", "32:96", "--seed", str(seed), "--no-progress", "--json", "-"]
+    command = [os.path.join(OURS, "serving", "serve_bench"), *target, *load, "--num-requests", str(max(requests, 16) if rate is None else requests),
+               "--input-tokens", "64:256", "--output-tokens", "32:96", "--seed", str(seed), "--no-progress", "--json", "-"]
     return last_json(run(command))

@@ -7,8 +7,9 @@
 #   cuda      the CUDA kernels compiled by nvcc, and their tests on a GPU; skipped without one, the whole stage without nvcc
 #   fuzz      every fuzz target for QUIRE_FUZZ_SECONDS (30) seconds
 # With QUIRE_TIDY_SINCE=COMMIT, tidy looks at the sources changed since then only. The sanitizer stages leave out the tests labelled
-# model, oracle, consumer and long. Every stage runs, whatever came before; the exit status is 1 if anything failed, and the last
-# line counts the tests of all stages, a stage without tests of its own as one.
+# model, oracle and consumer, and what the tests' CMakeLists.txt say; tsan has only those in which threads meet (docs/testing.md).
+# Every stage runs, whatever came before; the exit status is 1 if anything failed, and the last line counts the tests of all
+# stages, a stage without tests of its own as one.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -122,7 +123,7 @@ cuda() {
 tidy_one() {
   local output
   # The database is that of GCC, with its names of warnings.
-  output="$(clang-tidy -p build-dev --quiet --extra-arg=-Wno-unknown-warning-option "$1" 2>&1)" && return
+  output="$(clang-tidy -p build-dev/tidy --quiet --extra-arg=-Wno-unknown-warning-option "$1" 2>&1)" && return
   grep -vE '^[0-9]+ warnings?( and [0-9]+ errors?)? generated' <<< "$output"
   return 1
 }
@@ -138,7 +139,8 @@ tidy() {
     mapfile -t sources < <(git ls-files "${folders[@]}")
     ((${#sources[@]} > 0)) || return 1
   fi
-  cmake --preset dev > /dev/null && printf '%s\n' "${sources[@]}" | xargs -P 2 -I '{}' bash -c 'tidy_one "$1"' _ '{}'
+  cmake --preset dev > /dev/null && scripts/tidy_database.py build-dev build-dev/tidy || return 1
+  printf '%s\n' "${sources[@]}" | xargs -P 2 -I '{}' bash -c 'tidy_one "$1"' _ '{}'
 }
 
 run_stage() {

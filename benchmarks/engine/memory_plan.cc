@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/backend.h"
 #include "core/check.h"
 #include "core/math.h"
 #include "core/parallel.h"
@@ -9,21 +10,23 @@
 #include "kernels/cpu/kernels.h"
 #include "model/activations.h"
 #include "model/kv_pool.h"
+#include "model/weights.h"
 
 namespace quire::bench {
 namespace {
 
 void add_weights(const ModelFiles& files, MemoryPlan& plan) {
-  for (const FileTensor& tensor : files.tensors) {
-    if (is_redundant(tensor.name, files)) continue;
-    auto found = std::find_if(plan.weights.begin(), plan.weights.end(),
-                              [&](const WeightClass& weight) { return weight.dtype == tensor.dtype; });
-    if (found == plan.weights.end()) found = plan.weights.insert(found, WeightClass{.dtype = tensor.dtype});
+  const auto backend = create_backend({DeviceKind::kCpu, 0}, {.num_threads = 1});  // knows the form of each matrix
+  for (const auto& [tensor, form] : plan_weights(files, *backend)) {
+    const DType dtype = form.dtype;
+    auto found =
+        std::find_if(plan.weights.begin(), plan.weights.end(), [&](const WeightClass& weight) { return weight.dtype == dtype; });
+    if (found == plan.weights.end()) found = plan.weights.insert(found, WeightClass{.dtype = dtype});
     ++found->num_tensors;
-    found->num_elements += tensor.num_elements();
-    found->num_bytes += static_cast<std::int64_t>(tensor.data.size());
-    plan.num_parameters += tensor.num_elements();
-    plan.weight_bytes += static_cast<std::int64_t>(tensor.data.size());
+    found->num_elements += tensor->num_elements();
+    found->num_bytes += form.num_bytes;
+    plan.num_parameters += tensor->num_elements();
+    plan.weight_bytes += form.num_bytes;
   }
   std::stable_sort(plan.weights.begin(), plan.weights.end(),
                    [](const WeightClass& a, const WeightClass& b) { return a.num_bytes > b.num_bytes; });

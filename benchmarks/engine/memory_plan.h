@@ -12,7 +12,7 @@
 namespace quire::bench {
 
 struct WeightClass {
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;  // as the engine keeps them
   int num_tensors = 0;
   std::int64_t num_elements = 0;
   std::int64_t num_bytes = 0;
@@ -21,7 +21,7 @@ struct WeightClass {
 struct MemoryPlan {
   std::vector<WeightClass> weights;  // by type, most bytes first
   std::int64_t num_parameters = 0;
-  std::int64_t weight_bytes = 0;      // as in the file, which is mapped
+  std::int64_t weight_bytes = 0;      // in the engine's memory, or read where the file is mapped
   std::int64_t activation_bytes = 0;  // intermediates of a step of max_batched_tokens, logits included
   std::int64_t scratch_bytes = 0;     // of the kernels, at the longest context
   int num_kv_groups = 0;

@@ -158,6 +158,7 @@ json::object measure(const ModelFiles& files, const Options& options, std::strin
   text += row("  tokenizer, beside it", tokenizer_bytes);
   return {{"context", context},
           {"kv_bytes", kv_bytes},
+          {"weight_bytes", engine.stats().weight_bytes},
           {"planned_bytes", planned},
           {"resident_bytes", gained},
           {"tokenizer_bytes", tokenizer_bytes},
@@ -166,7 +167,6 @@ json::object measure(const ModelFiles& files, const Options& options, std::strin
 
 void run(const Options& options) {
   const ModelFiles files = open_model(options.model);
-  if (options.engine.max_context == 1) fail(ErrorCode::kInvalidArgument, "--max-context 1 holds no prompt with an answer");
   if (options.engine.max_context > files.config.max_context) {
     fail(ErrorCode::kInvalidArgument, "--max-context {} is more than the {} of the model", options.engine.max_context,
          files.config.max_context);
@@ -204,7 +204,8 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::IsMember({8, 16, 32, 64, 128, 256}));
   app.add_option("--max-context", options.engine.max_context, "tokens; 0: the model's own, with --measure at most 4096")
-      ->check(CLI::Range(0, 1 << 30));
+      ->check(CLI::Range(0, 1 << 30))
+      ->check([](const std::string& text) { return text == "1" ? "1 token holds no prompt with an answer" : ""; });
   app.add_option("--max-batched-tokens", options.engine.max_batched_tokens, "tokens of one step")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 16));

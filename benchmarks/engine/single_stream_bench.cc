@@ -34,6 +34,7 @@ struct Timing {
 
 double milliseconds(Clock::duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
+// REQUIRES: output_tokens > 1
 Timing time_request(quire::Engine& engine, std::vector<quire::TokenId> prompt, int output_tokens) {
   quire::Request request;
   request.prompt = std::move(prompt);
@@ -55,7 +56,7 @@ Timing time_request(quire::Engine& engine, std::vector<quire::TokenId> prompt, i
   if (num_tokens != output_tokens) throw std::runtime_error(fmt::format("{} tokens instead of {}", num_tokens, output_tokens));
   Timing timing;
   timing.ttft_ms = milliseconds(first - start);
-  if (num_tokens > 1) timing.decode_tokens_per_s = (num_tokens - 1) * 1e3 / milliseconds(last - first);
+  timing.decode_tokens_per_s = (num_tokens - 1) * 1e3 / milliseconds(last - first);
   return timing;
 }
 
@@ -109,7 +110,9 @@ int main(int argc, char** argv) {
   CLI::App app("Latency and rates of one request at a time.");
   app.add_option("--model", bench.model, "GGUF file, or folder with safetensors")->required();
   app.add_option("--prompt-tokens", bench.prompt_tokens, "prompt lengths")->delimiter(',')->check(CLI::PositiveNumber);
-  app.add_option("--output-tokens", bench.output_tokens, "tokens generated")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--output-tokens", bench.output_tokens, "tokens generated, at least 2: decoding begins after the first")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1 << 20));
   quire::bench::add_common_flags(app, bench.flags);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   return quire::bench::run_guarded("single_stream_bench", [&] { run(bench); });

@@ -183,16 +183,16 @@ void run(const Options& options) {
   bench::emit(report, options.flags.json);
 }
 
-// What single flags cannot see.
-void check(const Options& options) {
+// What is wrong with flags that are right one by one; empty: nothing.
+std::string contradiction(const Options& options) {
   if (options.prompts.shared_prefix >= options.prompts.prompt_tokens)
-    throw std::runtime_error(fmt::format("--shared-prefix {} leaves nothing of --prompt-tokens {}", options.prompts.shared_prefix,
-                                         options.prompts.prompt_tokens));
-  if (options.lock_step.empty()) return;
-  if (options.prompts.output_tokens < 2) throw std::runtime_error("--lock-step needs --output-tokens of at least 2");
-  if (options.prompts.shared_prefix > 0)
-    throw std::runtime_error("--lock-step has no --shared-prefix: every stream has its own KV");
-  if (!options.prefix_cache) throw std::runtime_error("--lock-step needs the prefix cache");
+    return fmt::format("--shared-prefix {} leaves nothing of --prompt-tokens {}", options.prompts.shared_prefix,
+                       options.prompts.prompt_tokens);
+  if (options.lock_step.empty()) return "";
+  if (options.prompts.output_tokens < 2) return "--lock-step needs --output-tokens of at least 2";
+  if (options.prompts.shared_prefix > 0) return "--lock-step has no --shared-prefix: every stream has its own KV";
+  if (!options.prefix_cache) return "--lock-step needs the prefix cache";
+  return "";
 }
 
 }  // namespace
@@ -221,8 +221,9 @@ int main(int argc, char** argv) {
   bench::add_common_flags(app, options.flags);
   dataset->excludes(lock_step);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  return bench::run_guarded("throughput_bench", [&] {
-    check(options);
-    run(options);
-  });
+  if (const std::string wrong = contradiction(options); !wrong.empty()) {
+    fmt::print(stderr, "throughput_bench: {}\n", wrong);
+    return 2;
+  }
+  return bench::run_guarded("throughput_bench", [&] { run(options); });
 }

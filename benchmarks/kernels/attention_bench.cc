@@ -8,15 +8,16 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <boost/json.hpp>
-#include <cstdio>
-#include <fstream>
 #include <memory>
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "benchmarks/report.h"
 #include "core/check.h"
+#include "examples/command_line.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/split_plan.h"
 
@@ -241,7 +242,7 @@ double predicted_seconds(const Shape& shape, const Problem& problem, double band
   return shape.decode ? 6e-6 + problem.bytes() / (kDecodeShare * bandwidth) : 4e-6 + problem.operations() / kPrefillRate;
 }
 
-int run(const Options& options) {
+void run(const Options& options) {
   check(cudaSetDevice(options.device), "cudaSetDevice");
   int num_sms = 0;
   check(cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, options.device), "cudaDeviceGetAttribute");
@@ -267,17 +268,16 @@ int run(const Options& options) {
                     {"share_of_copy", rate / bandwidth},
                     {"predicted_us", predicted * 1e6}});
   }
-  const boost::json::object line{{"bench", "attention"},
-                                 {"dtype", options.dtype},
-                                 {"repeats", options.repeats},
-                                 {"small", options.small},
-                                 {"copy_gb_per_s", bandwidth * 1e-9},
-                                 {"num_sms", num_sms},
-                                 {"rows", rows}};
-  fmt::print("{}\n", boost::json::serialize(line));
-  if (!options.json.empty()) std::ofstream(options.json) << boost::json::serialize(line) << '\n';
+  boost::json::object report = bench::report_header("attention");
+  report["device"] = options.device;
+  report["dtype"] = options.dtype;
+  report["repeats"] = options.repeats;
+  report["small"] = options.small;
+  report["copy_gb_per_s"] = bandwidth * 1e-9;
+  report["num_sms"] = num_sms;
+  report["rows"] = std::move(rows);
+  bench::emit(report, options.json);
   (void)cudaStreamDestroy(stream);
-  return 0;
 }
 
 }  // namespace
@@ -286,16 +286,11 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   quire::Options options;
   CLI::App app("The attention kernels on a GPU.");
-  app.add_option("--device", options.device, "CUDA device");
+  app.add_option("--device", options.device, "CUDA device")->check(CLI::Range(0, 1024));
   app.add_option("--dtype", options.dtype, "bf16 or f16")->check(CLI::IsMember({"bf16", "f16"}));
   app.add_option("--repeat,--repeats", options.repeats, "timed calls of each shape")->check(CLI::Range(1, 10000));
   app.add_flag("--small", options.small, "contexts by a hundredth, to see that everything runs");
-  app.add_option("--json", options.json, "also write the JSON line to this file");
-  CLI11_PARSE(app, argc, argv);
-  try {
-    return quire::run(options);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "attention_bench: {}\n", error.what());
-    return 1;
-  }
+  quire::bench::add_json_flag(app, options.json);
+  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  return quire::bench::run_guarded("attention_bench", [&] { quire::run(options); });
 }

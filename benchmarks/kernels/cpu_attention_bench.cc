@@ -7,35 +7,29 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
-#include "benchmarks/kernels/machine_bounds.h"
-#include "benchmarks/report.h"
-#include "core/check.h"
+#include "benchmarks/kernels/kernel_bench.h"
 #include "core/math.h"
 #include "examples/command_line.h"
-#include "kernels/cpu/kernels.h"
 
 namespace quire {
 namespace {
 
 namespace json = boost::json;
-using Clock = std::chrono::steady_clock;
 
 struct Options {
-  std::string isa;  // empty: the best
   std::vector<std::string> decode{"1x128", "8x128", "32x128", "1x2000", "8x2000", "32x2000"};
   std::vector<int> prefill{512, 2000};
   int block_size = 16;
-  std::int64_t megabytes = 256;
-  double seconds = 0.1;
-  bench::CommonFlags flags;
+  bench::KernelFlags flags{.seconds = 0.1};
 };
 
 struct Heads {
@@ -79,7 +73,7 @@ class Problem {
     const Heads& heads = shape.heads;
     half_ = std::int64_t{heads.num_kv_heads} * options.block_size * heads.head_size;
     layer_elements_ = static_cast<std::int64_t>(pages_.size()) * 2 * half_;
-    layers_ = std::max<std::int64_t>(1, options.megabytes * 1'000'000 / (layer_elements_ * 2));
+    layers_ = std::max<std::int64_t>(1, options.flags.megabytes * 1'000'000 / (layer_elements_ * 2));
     pool_ = backend.allocate(static_cast<std::size_t>(layers_ * layer_elements_ * 2));
     fill_pool();
     const auto rows = static_cast<std::size_t>(q_indptr_.back());
@@ -134,68 +128,34 @@ class Problem {
   std::vector<float> q_, out_;
 };
 
-std::vector<double> time_calls(Problem& problem, const Options& options) {
-  std::int64_t calls = 0;
-  problem.run(calls++);
-  std::vector<double> times;
-  for (int i = 0; i < options.flags.repeats; ++i) {
-    const Clock::time_point start = Clock::now();
-    const std::int64_t before = calls;
-    double elapsed = 0.0;
-    for (; elapsed < options.seconds; elapsed = std::chrono::duration<double>(Clock::now() - start).count()) problem.run(calls++);
-    times.push_back(elapsed / static_cast<double>(calls - before));
-  }
-  return times;
-}
-
-json::object measure(Backend& backend, const Shape& shape, const Options& options, const bench::MachineBounds& bounds) {
+json::object measure(Backend& backend, const Shape& shape, const Options& options, const bench::Machine& machine) {
   Problem problem(backend, shape, options);
-  const std::vector<double> times = time_calls(problem, options);
-  const double seconds = bench::median(times);
-  const bench::Share share =
-      bench::share_of_bound(problem.bytes(), problem.operations(), seconds, bounds.bytes_per_s, bounds.float_ops_per_s);
-  fmt::print("{:10} {:8} {:>5} {:>8} {:>12.1f} {:>8.2f} {:>9.1f}  {:.0f} % of {}\n", shape.heads.name,
-             shape.new_tokens == 1 ? "decode" : "prefill", shape.sequences, shape.context, seconds * 1e6,
-             problem.bytes() / seconds * 1e-9, problem.operations() / seconds * 1e-9, 100.0 * share.share, share.bound);
-  return {{"heads", shape.heads.name},
-          {"kind", shape.new_tokens == 1 ? "decode" : "prefill"},
-          {"sequences", shape.sequences},
-          {"context", shape.context},
-          {"seconds", bench::spread(times)},
-          {"gb_per_s", problem.bytes() / seconds * 1e-9},
-          {"gflop_per_s", problem.operations() / seconds * 1e-9},
-          {"share_of_bound", share.share},
-          {"bound", share.bound}};
+  std::int64_t calls = 0;
+  const auto call = [&] { problem.run(calls++); };
+  call();
+  const std::vector<double> times = bench::time_calls(call, options.flags);
+  const char* const kind = shape.new_tokens == 1 ? "decode" : "prefill";
+  json::object row{{"heads", shape.heads.name}, {"kind", kind}, {"sequences", shape.sequences}, {"context", shape.context}};
+  const bench::Work work{problem.bytes(), problem.operations(), machine.bounds.float_ops_per_s};
+  const std::string figures = bench::add_figures(row, times, work, machine.bounds, "gflop_per_s");
+  fmt::print("{:10} {:8} {:>5} {:>8} {}", shape.heads.name, kind, shape.sequences, shape.context, figures);
+  return row;
 }
 
 void run(const Options& options) {
-  const cpu::KernelTable& kernels = bench::kernels_named(options.isa);
-  const bench::MachineBounds bounds = bench::measure_bounds(kernels.isa, options.flags.threads, options.megabytes * 1'000'000);
-  const int threads = options.flags.threads > 0 ? options.flags.threads : ThreadPool::default_num_threads();
-  fmt::print("{} kernels, {} threads, blocks of {}; bounds: read {:.1f} GB/s, floats {} GFLOP/s\n", kernels.isa, threads,
-             options.block_size, bounds.bytes_per_s * 1e-9,
-             bounds.float_ops_per_s ? fmt::format("{:.0f}", *bounds.float_ops_per_s * 1e-9) : std::string("?"));
-  fmt::print("{:10} {:8} {:>5} {:>8} {:>12} {:>8} {:>9}  {}\n", "heads", "", "seqs", "context", "us", "GB/s", "GFLOP/s",
-             "share of the bound");
-  CpuBackend backend(kernels, {.num_threads = options.flags.threads});
+  const bench::Machine machine = bench::measure_machine(options.flags);
+  fmt::print("{}; blocks of {}\n", bench::describe(machine), options.block_size);
+  fmt::print("{:10} {:8} {:>5} {:>8} {}", "heads", "", "seqs", "context", bench::figures_title("GFLOP/s"));
+  CpuBackend backend(machine.kernels, {.num_threads = machine.num_threads});
   json::array rows;
   for (const Heads& heads : kHeads) {
     for (const std::string& text : options.decode) {
       const auto [sequences, context] = *parse_decode(text);
-      rows.push_back(measure(backend, {heads, sequences, 1, context}, options, bounds));
+      rows.push_back(measure(backend, {heads, sequences, 1, context}, options, machine));
     }
-    for (const int tokens : options.prefill) rows.push_back(measure(backend, {heads, 1, tokens, tokens}, options, bounds));
+    for (const int tokens : options.prefill) rows.push_back(measure(backend, {heads, 1, tokens, tokens}, options, machine));
   }
-  json::object report = bench::report_header("cpu_attention");
-  report["isa"] = kernels.isa;
-  report["threads"] = threads;
-  report["block_size"] = options.block_size;
-  report["megabytes"] = options.megabytes;
-  report["seconds"] = options.seconds;
-  report["repeats"] = options.flags.repeats;
-  bench::add_bounds(report, bounds);
-  report["rows"] = std::move(rows);
-  bench::emit(report, options.flags.json);
+  bench::emit_kernel_report("cpu_attention", options.flags, machine, {{"block_size", options.block_size}}, std::move(rows));
 }
 
 }  // namespace
@@ -207,7 +167,6 @@ int main(int argc, char** argv) {
   const auto is_decode = [](const std::string& text) {
     return quire::parse_decode(text) ? "" : "'" + text + "' is not STREAMSxCONTEXT";
   };
-  app.add_option("--isa", options.isa, "kernels to measure, as portable or avx2; by default the best");
   app.add_option("--decode", options.decode, "streams x context")->delimiter(',')->capture_default_str()->check(is_decode);
   app.add_option("--prefill", options.prefill, "tokens of one prompt")
       ->delimiter(',')
@@ -216,13 +175,7 @@ int main(int argc, char** argv) {
   app.add_option("--block-size", options.block_size, "tokens per KV block")
       ->capture_default_str()
       ->check(CLI::IsMember({8, 16, 32, 64, 128, 256}));
-  app.add_option("--megabytes", options.megabytes, "memory of keys and values, and that the bandwidth is measured on")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--seconds", options.seconds, "of each repeat of each line")
-      ->capture_default_str()
-      ->check(CLI::Range(1e-4, 3600.0));
-  quire::bench::add_common_flags(app, options.flags);
+  quire::bench::add_kernel_flags(app, options.flags, "keys and values");
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
   return quire::bench::run_guarded("cpu_attention_bench", [&] { quire::run(options); });
 }

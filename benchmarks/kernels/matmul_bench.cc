@@ -7,37 +7,31 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cinttypes>
 #include <cstdio>
+#include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
-#include "benchmarks/kernels/machine_bounds.h"
-#include "benchmarks/report.h"
-#include "core/check.h"
+#include "benchmarks/kernels/kernel_bench.h"
 #include "examples/command_line.h"
-#include "kernels/cpu/kernels.h"
 
 namespace quire {
 namespace {
 
 namespace json = boost::json;
-using Clock = std::chrono::steady_clock;
 
 constexpr DType kTypes[]{DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ4_K,
                          DType::kQ5_K, DType::kQ6_K, DType::kF16,  DType::kBF16, DType::kF32};
 
 struct Options {
-  std::string isa;  // empty: the best
   std::vector<std::string> types{"Q4_1", "Q5_0", "Q8_0", "Q4_K", "Q6_K", "F16"};
   std::vector<std::int64_t> rows{1, 8, 32, 512};
   std::vector<std::string> shapes{"576x1536", "1536x576", "2048x640", "2048x2048"};  // K x M
-  std::int64_t megabytes = 256;
-  double seconds = 0.2;
-  bench::CommonFlags flags;
+  bench::KernelFlags flags{.seconds = 0.2};
 };
 
 struct Shape {
@@ -84,52 +78,31 @@ class Matrices {
   std::vector<TensorView> views_;
 };
 
-// Seconds of one call, in each of `repeats` stretches of `seconds`.
-std::vector<double> time_calls(Backend& backend, const Matrices& matrices, std::int64_t rows, const Options& options) {
-  const Shape shape{matrices[0].dim(1), matrices[0].dim(0)};
-  std::vector<float> x(static_cast<std::size_t>(rows * shape.inner), 0.7f), out(static_cast<std::size_t>(rows * shape.outer));
+json::object measure(Backend& backend, const Matrices& matrices, std::int64_t rows, const Options& options,
+                     const bench::Machine& machine) {
+  const DType type = matrices[0].dtype;
+  const std::int64_t inner = matrices[0].dim(1), outer = matrices[0].dim(0);
+  std::vector<float> x(static_cast<std::size_t>(rows * inner), 0.7f), out(static_cast<std::size_t>(rows * outer));
   MatmulArgs args;
-  args.x = TensorView(x.data(), DType::kF32, {rows, shape.inner});
+  args.x = TensorView(x.data(), DType::kF32, {rows, inner});
   args.num_projections = 1;
-  args.projections[0].out = TensorView(out.data(), DType::kF32, {rows, shape.outer});
+  args.projections[0].out = TensorView(out.data(), DType::kF32, {rows, outer});
   std::int64_t calls = 0;
   const auto call = [&] {
     args.projections[0].weight = matrices[calls++];
     backend.matmul(args);
   };
   for (std::int64_t i = 0; i < std::min<std::int64_t>(matrices.count(), 20); ++i) call();
-  std::vector<double> times;
-  for (int i = 0; i < options.flags.repeats; ++i) {
-    const Clock::time_point start = Clock::now();
-    const std::int64_t before = calls;
-    double elapsed = 0.0;
-    for (; elapsed < options.seconds; elapsed = std::chrono::duration<double>(Clock::now() - start).count()) call();
-    times.push_back(elapsed / static_cast<double>(calls - before));
-  }
-  return times;
-}
+  const std::vector<double> times = bench::time_calls(call, options.flags);
 
-json::object measure(Backend& backend, const Matrices& matrices, std::int64_t rows, const Options& options,
-                     const bench::MachineBounds& bounds) {
-  const DType type = matrices[0].dtype;
-  const std::int64_t inner = matrices[0].dim(1), outer = matrices[0].dim(0);
-  const std::vector<double> times = time_calls(backend, matrices, rows, options);
-  const double seconds = bench::median(times);
-  const auto bytes = static_cast<double>(row_bytes(type, inner * outer));
-  const double operations = 2.0 * static_cast<double>(inner * outer * rows);
-  const std::optional<double> peak = is_quantized(type) ? bounds.integer_ops_per_s : bounds.float_ops_per_s;
-  const bench::Share share = bench::share_of_bound(bytes, operations, seconds, bounds.bytes_per_s, peak);
-  fmt::print("{:5} {:>6} {:>6} {:>5} {:>10.1f} {:>8.2f} {:>9.1f}  {:.0f} % of {}\n", to_string(type), inner, outer, rows,
-             seconds * 1e6, bytes / seconds * 1e-9, operations / seconds * 1e-9, 100.0 * share.share, share.bound);
-  return {{"type", to_string(type)},
-          {"k", inner},
-          {"m", outer},
-          {"rows", rows},
-          {"seconds", bench::spread(times)},
-          {"gb_per_s", bytes / seconds * 1e-9},
-          {"gop_per_s", operations / seconds * 1e-9},
-          {"share_of_bound", share.share},
-          {"bound", share.bound}};
+  const bench::MachineBounds& bounds = machine.bounds;
+  const bench::Work work{.bytes = static_cast<double>(row_bytes(type, inner * outer)),
+                         .operations = 2.0 * static_cast<double>(inner * outer * rows),
+                         .peak = is_quantized(type) ? bounds.integer_ops_per_s : bounds.float_ops_per_s};
+  json::object row{{"type", to_string(type)}, {"k", inner}, {"m", outer}, {"rows", rows}};
+  const std::string figures = bench::add_figures(row, times, work, bounds, "gop_per_s");
+  fmt::print("{:5} {:>6} {:>6} {:>5} {}", to_string(type), inner, outer, rows, figures);
+  return row;
 }
 
 // The types with the shapes asked for, without those that no file holds: rows must be whole blocks.
@@ -143,35 +116,20 @@ std::vector<std::pair<DType, Shape>> wanted_products(const Options& options) {
       if (shape.inner % block_elements(type) == 0) products.emplace_back(type, shape);
     }
   }
-  if (products.empty()) fail(ErrorCode::kInvalidArgument, "no --shape has rows that are whole blocks of a --type");
   return products;
 }
 
 void run(const Options& options) {
-  const auto products = wanted_products(options);
-  const cpu::KernelTable& kernels = bench::kernels_named(options.isa);
-  const bench::MachineBounds bounds = bench::measure_bounds(kernels.isa, options.flags.threads, options.megabytes * 1'000'000);
-  const auto rate = [](std::optional<double> r) { return r ? fmt::format("{:.0f}", *r * 1e-9) : std::string("?"); };
-  const int threads = options.flags.threads > 0 ? options.flags.threads : ThreadPool::default_num_threads();
-  fmt::print("{} kernels, {} threads; bounds: read {:.1f} GB/s, integers {} GOP/s, floats {} GFLOP/s\n", kernels.isa, threads,
-             bounds.bytes_per_s * 1e-9, rate(bounds.integer_ops_per_s), rate(bounds.float_ops_per_s));
-  fmt::print("{:5} {:>6} {:>6} {:>5} {:>10} {:>8} {:>9}  {}\n", "type", "K", "M", "rows", "us", "GB/s", "GOP/s",
-             "share of the bound");
-  CpuBackend backend(kernels, {.num_threads = options.flags.threads});
+  const bench::Machine machine = bench::measure_machine(options.flags);
+  fmt::print("{}\n", bench::describe(machine));
+  fmt::print("{:5} {:>6} {:>6} {:>5} {}", "type", "K", "M", "rows", bench::figures_title("GOP/s"));
+  CpuBackend backend(machine.kernels, {.num_threads = machine.num_threads});
   json::array rows;
-  for (const auto& [type, shape] : products) {
-    const Matrices matrices(backend, type, shape, options.megabytes * 1'000'000);
-    for (const std::int64_t count : options.rows) rows.push_back(measure(backend, matrices, count, options, bounds));
+  for (const auto& [type, shape] : wanted_products(options)) {
+    const Matrices matrices(backend, type, shape, options.flags.megabytes * 1'000'000);
+    for (const std::int64_t count : options.rows) rows.push_back(measure(backend, matrices, count, options, machine));
   }
-  json::object report = bench::report_header("matmul");
-  report["isa"] = kernels.isa;
-  report["threads"] = threads;
-  report["megabytes"] = options.megabytes;
-  report["seconds"] = options.seconds;
-  report["repeats"] = options.flags.repeats;
-  bench::add_bounds(report, bounds);
-  report["rows"] = std::move(rows);
-  bench::emit(report, options.flags.json);
+  bench::emit_kernel_report("matmul", options.flags, machine, {}, std::move(rows));
 }
 
 }  // namespace
@@ -183,7 +141,6 @@ int main(int argc, char** argv) {
   const auto is_shape = [](const std::string& text) { return quire::parse_shape(text) ? "" : "'" + text + "' is not KxM"; };
   std::vector<std::string> type_names{"all"};
   for (const quire::DType type : quire::kTypes) type_names.emplace_back(to_string(type));
-  app.add_option("--isa", options.isa, "kernels to measure, as portable, avx2, avx512 or amx; by default the best");
   app.add_option("--type", options.types, "weight types, or all")
       ->delimiter(',')
       ->capture_default_str()
@@ -193,13 +150,11 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(1, 65536));
   app.add_option("--shape", options.shapes, "KxM")->delimiter(',')->capture_default_str()->check(is_shape);
-  app.add_option("--megabytes", options.megabytes, "memory of weights, and that the bandwidth is measured on")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1'000'000));
-  app.add_option("--seconds", options.seconds, "of each repeat of each line")
-      ->capture_default_str()
-      ->check(CLI::Range(1e-4, 3600.0));
-  quire::bench::add_common_flags(app, options.flags);
+  quire::bench::add_kernel_flags(app, options.flags, "weights");
   if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (quire::wanted_products(options).empty()) {
+    fmt::print(stderr, "matmul_bench: no --shape has rows that are whole blocks of a --type\n");
+    return 2;
+  }
   return quire::bench::run_guarded("matmul_bench", [&] { quire::run(options); });
 }

@@ -62,7 +62,8 @@ std::optional<std::string> error_message(std::string_view body) {
   return error ? std::nullopt : message_of(value);
 }
 
-CompletionStream::CompletionStream() : parser_([this](std::string_view data) { take_event(data); }) {}
+CompletionStream::CompletionStream(std::size_t most_pieces)
+    : most_pieces_(most_pieces), parser_([this](std::string_view data) { take_event(data); }) {}
 
 bool CompletionStream::push(std::string_view bytes, Clock::time_point now) {
   if (answer_.failure) return false;
@@ -91,6 +92,8 @@ void CompletionStream::take_event(std::string_view data) {
     return fail_with("bad_stream", fmt::format("an event without choices: {}", printable(data)));
   for (const json::value& choice : choices->get_array())
     if (is_piece(choice)) answer_.pieces.push_back(now_);
+  if (answer_.pieces.size() >= most_pieces_)
+    return fail_with("too_long", fmt::format("the answer goes on after {} pieces", answer_.pieces.size()));
   const json::value* usage = member(chunk, "usage");
   if (usage == nullptr || !usage->is_object()) return;
   answer_.prompt_tokens = count(*usage, "prompt_tokens");

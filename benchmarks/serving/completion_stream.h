@@ -5,6 +5,8 @@
 // the chunk that opens a chat and the one that closes an answer are no pieces, unless they bring text.
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,7 +18,8 @@ namespace quire::bench {
 
 class CompletionStream {
  public:
-  CompletionStream();
+  // An answer of so many pieces has failed, for its server does not stop at the tokens asked for.
+  explicit CompletionStream(std::size_t most_pieces = std::numeric_limits<std::size_t>::max());
   CompletionStream(const CompletionStream&) = delete;
   CompletionStream& operator=(const CompletionStream&) = delete;
 
@@ -29,6 +32,7 @@ class CompletionStream {
   void take_event(std::string_view data);
   void fail_with(std::string kind, std::string message);
 
+  std::size_t most_pieces_;
   Answer answer_;
   SseParser parser_;
   Clock::time_point now_ = {};

@@ -17,8 +17,13 @@ namespace json = boost::json;
 
 constexpr std::size_t kMaxErrorBytes = 64 << 10;
 
+// Twice the tokens asked for, and some: servers send a piece for a token, and a few without one.
+std::size_t most_pieces(const PlannedRequest& planned) { return 16 + 2 * static_cast<std::size_t>(planned.output_tokens); }
+
 // The answer to one request, from its head on.
 struct Reply {
+  explicit Reply(std::size_t most_pieces) : stream(most_pieces) {}
+
   CompletionStream stream;
   int status = 0;
   std::string content_type = {};
@@ -77,8 +82,8 @@ HttpRequest EndpointTarget::make_request(const PlannedRequest& planned) const {
 
 Launch EndpointTarget::prepare(const PlannedRequest& planned) {
   auto request = std::make_shared<HttpRequest>(make_request(planned));
-  return [this, request = std::move(request)](AnswerSink sink) {
-    auto reply = std::make_shared<Reply>();
+  return [this, request = std::move(request), most = most_pieces(planned)](AnswerSink sink) {
+    auto reply = std::make_shared<Reply>(most);
     client_.send(
         std::move(*request),
         {.on_head =

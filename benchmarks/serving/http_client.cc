@@ -132,6 +132,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     const std::size_t size = piece_.size() - parser_->get().body().size;
     if (size > 0 && !callbacks_.on_body({piece_.data(), size}, now)) return close(std::nullopt);
     if (error && error != http::error::need_buffer) return end(error);
+    // The stream's timer alone would not do: a server that always has more to read keeps it from being looked at.
+    if (now >= deadline_) return end(beast::error::timeout);
     read_body();
   }
 
@@ -171,8 +173,11 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   void end(error_code error) {
     const std::string server = shared_.url.authority();
     if (shared_.is_cancelled) return close(Failure{"cancelled", "the run was given up"});
-    if (error == beast::error::timeout)
-      return close(Failure{"timeout", fmt::format("{} gave no sign in time, {}", server, phase_)});
+    if (error == beast::error::timeout) {
+      const bool is_endless = Clock::now() >= deadline_;
+      return close(Failure{"timeout", is_endless ? fmt::format("{} did not end in time, {}", server, phase_)
+                                                 : fmt::format("{} gave no sign in time, {}", server, phase_)});
+    }
     if (std::string_view(phase_) == "connecting")
       return close(Failure{"connect", fmt::format("no connection to {}: {}", server, error.message())});
     const bool is_malformed = error.category() == http::make_error_code(http::error::bad_version).category() &&

@@ -13,6 +13,10 @@ constexpr std::chrono::milliseconds kProgressPeriod(250);
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+Clock::duration from_seconds(double time) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time));
+}
+
 // What the answers write and the driver waits for. Held by the sinks too: an answer may come when the driver is gone (it threw).
 struct Ledger {
   std::mutex mutex;
@@ -45,6 +49,8 @@ class Run {
     std::optional<Launch> next;
     if (!workload_.empty()) next = target_.prepare(workload_[0]);
     ledger_->start = Clock::now();
+    give_up_at_ = ledger_->start + options_.timeout;
+    if (options_.num_streams == 0 && !workload_.empty()) give_up_at_ += from_seconds(workload_.back().due_s);
     std::size_t num_sent = 0;
     while (num_sent < workload_.size() && wait_for_turn(num_sent)) {
       send(num_sent, *next);
@@ -57,11 +63,16 @@ class Run {
       ledger_->changed.wait(lock, [&] { return ledger_->progress.done == num_sent; });
     }
     ledger_->records.resize(num_sent);
-    return {std::move(ledger_->records), given_up};
+    return {std::move(ledger_->records), given_up, timed_out_};
   }
 
  private:
-  bool too_many_failed() const { return ledger_->progress.failed > options_.allowed_failures; }
+  bool has_too_many_failures() const { return ledger_->progress.failed > options_.allowed_failures; }
+
+  bool has_to_end() {
+    timed_out_ = timed_out_ || Clock::now() >= give_up_at_;
+    return timed_out_ || has_too_many_failures();
+  }
 
   // Shows the progress outside the lock.
   void report(std::unique_lock<std::mutex>& lock) {
@@ -76,11 +87,10 @@ class Run {
   // Until the next request is due. False: the run is given up.
   bool wait_for_turn(std::size_t index) {
     const bool is_open_loop = options_.num_streams == 0;
-    const auto due =
-        ledger_->start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(workload_[index].due_s));
+    const Clock::time_point due = ledger_->start + from_seconds(is_open_loop ? workload_[index].due_s : 0);
     std::unique_lock lock(ledger_->mutex);
     for (;;) {
-      if (too_many_failed()) return false;
+      if (has_to_end()) return false;
       const LoadProgress& progress = ledger_->progress;
       const bool has_stream = progress.sent - progress.done < static_cast<std::size_t>(options_.num_streams);
       if (is_open_loop ? Clock::now() >= due : has_stream) return true;
@@ -93,11 +103,12 @@ class Run {
   // False: the run is given up.
   bool wait_for_answers() {
     std::unique_lock lock(ledger_->mutex);
-    while (!too_many_failed() && ledger_->progress.done < ledger_->progress.sent) {
+    while (ledger_->progress.done < ledger_->progress.sent) {
+      if (has_to_end()) return false;
       report(lock);
       ledger_->changed.wait_for(lock, kProgressPeriod);
     }
-    return !too_many_failed();
+    return !timed_out_ && !has_too_many_failures();
   }
 
   void send(std::size_t index, const Launch& launch) {
@@ -126,6 +137,8 @@ class Run {
   const LoadOptions& options_;
   std::shared_ptr<Ledger> ledger_;
   Clock::time_point last_report_ = {};
+  Clock::time_point give_up_at_ = {};
+  bool timed_out_ = false;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 // "coordinated omission".) How late it was sent is kept too, as a check of the generator itself.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -35,12 +36,14 @@ struct LoadProgress {
 struct LoadOptions {
   int num_streams = 0;  // closed loop: so many requests are open at any time; 0: open loop
   std::size_t allowed_failures = 0;
+  std::chrono::milliseconds timeout{3'600'000};  // of the run, from the last arrival that is planned (in a closed loop the start)
   std::function<void(const LoadProgress&)> on_progress = {};  // called on the thread of run_load, a few times a second
 };
 
 struct RunRecord {
   std::vector<RequestRecord> requests;  // those sent, in order
-  bool given_up = false;                // more failed than allowed: the rest was not sent, and what was open was cancelled
+  bool given_up = false;   // more failed than allowed, or it took too long: the rest was not sent, what was open was cancelled
+  bool timed_out = false;  // given up since it took too long
 };
 
 RunRecord run_load(const std::vector<PlannedRequest>& workload, Target& target, const LoadOptions& options);

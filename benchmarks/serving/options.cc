@@ -114,6 +114,9 @@ void add_result_options(CLI::App& app, ServeBenchOptions& options, OptionTexts& 
   app.add_option("--request-timeout-s", texts.request_timeout_s, "a request that takes longer has failed")
       ->group(result)
       ->capture_default_str();
+  app.add_option("--run-timeout-s", texts.run_timeout_s, "a run that is not over so long after its last arrival has failed")
+      ->group(result)
+      ->capture_default_str();
   app.add_option("--json", options.json, "append a JSON line for each run to this file; -: stdout, and the tables to stderr")
       ->group(result);
   app.add_option("--plot", options.plot, "draw into this folder (python3 with matplotlib)")->group(result);
@@ -159,6 +162,9 @@ void check_load(const ServeBenchOptions& options) {
   for (const double rate : options.rates) check_positive(rate, "--rate");
   if (options.arrivals.burst_size < 1) reject("--burst-size is {}: it must be at least 1", options.arrivals.burst_size);
   if (options.workload.num_requests < 1) reject("--num-requests is 0");
+  for (const int streams : options.streams)
+    if (static_cast<std::size_t>(streams) > options.workload.num_requests)
+      reject("--streams is {}, but --num-requests {}: so many would never be open", streams, options.workload.num_requests);
   if (!options.trace.empty() && !options.lengths.empty()) reject("--lengths goes with --streams or --rate: a trace has its own");
   check_positive(options.replay.time_scale, "--time-scale");
   check_positive(options.replay.length_scale, "--length-scale");
@@ -234,6 +240,7 @@ void finish_options(const OptionTexts& texts, ServeBenchOptions& options) {
   options.timeouts = {.connect = period(texts.connect_timeout_s, "--connect-timeout-s"),
                       .read = period(texts.read_timeout_s, "--read-timeout-s"),
                       .total = period(texts.request_timeout_s, "--request-timeout-s")};
+  options.run_timeout = period(texts.run_timeout_s, "--run-timeout-s");
   options.progress = !texts.no_progress;
   check_load(options);
   for (const auto& [limit, name] : {std::pair{options.limits.ttft_ms, "--slo-ttft-ms"},
@@ -268,6 +275,7 @@ json::object to_json(const ServeBenchOptions& options) {
   object["temperature"] = options.endpoint.temperature;
   object["ignore_eos"] = options.endpoint.ignore_eos;
   object["request_timeout_s"] = static_cast<double>(options.timeouts.total.count()) / 1e3;
+  object["run_timeout_s"] = static_cast<double>(options.run_timeout.count()) / 1e3;
   object["allow_failures"] = options.allowed_failures;
   object["slo"] = {{"ttft_ms", to_json(options.limits.ttft_ms)},
                    {"itl_ms", to_json(options.limits.itl_ms)},

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <boost/json.hpp>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,8 +38,9 @@ struct ServeBenchOptions {
 
   Limits limits = {};
   std::size_t allowed_failures = 0;
-  std::string json = {};  // a file that is appended to, or "-"
-  std::string plot = {};  // a folder
+  std::chrono::milliseconds run_timeout{3'600'000};  // from the last arrival that is planned
+  std::string json = {};                             // a file that is appended to, or "-"
+  std::string plot = {};                             // a folder
   bool progress = true;
 };
 
@@ -46,7 +48,7 @@ struct ServeBenchOptions {
 struct OptionTexts {
   std::string endpoint = "completions", prompts = "ids", arrivals = "poisson";
   std::string input_tokens = "512", output_tokens = "128";
-  double kv_cache_mib = 0, connect_timeout_s = 5, read_timeout_s = 120, request_timeout_s = 600;
+  double kv_cache_mib = 0, connect_timeout_s = 5, read_timeout_s = 120, request_timeout_s = 600, run_timeout_s = 3600;
   bool stops_at_eos = false, no_prefix_cache = false, no_progress = false;
 };
 

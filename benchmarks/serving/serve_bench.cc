@@ -7,6 +7,7 @@
 
 #include <boost/json.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -14,7 +15,6 @@
 #include <fstream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "benchmarks/report.h"
@@ -102,7 +102,15 @@ RunRecord run(const std::vector<PlannedRequest>& requests, int num_streams, Targ
     record = run_load(requests, target,
                       {.num_streams = num_streams,
                        .allowed_failures = options.allowed_failures,
+                       .timeout = options.run_timeout,
                        .on_progress = [&](const LoadProgress& progress) { bar.show(progress); }});
+  }
+  if (record.timed_out) {
+    const double limit_s = std::chrono::duration<double>(options.run_timeout).count();
+    throw Error(ErrorCode::kUnavailable,
+                fmt::format("{}: no figures, since it was not over {:g} s (--run-timeout-s) after the last arrival: {} of {} "
+                            "requests were sent",
+                            name, limit_s, record.requests.size(), requests.size()));
   }
   std::size_t num_failed = 0;
   for (const RequestRecord& request : record.requests)
@@ -126,14 +134,9 @@ std::uint64_t model_bytes(const std::string& path) {
 
 json::object result_line(const PlannedLoad& load, const Summary& summary, const LoadedTarget& target,
                          const ServeBenchOptions& options) {
-  const json::object header = report_header("serve");
-  json::object line{{"bench", header.at("bench")},
-                    {"date", header.at("date")},
-                    {"git_revision", header.at("revision")},
-                    {"cpu", header.at("cpu")},
-                    {"num_cpus", std::thread::hardware_concurrency()},
-                    {"target", target.engine != nullptr ? "quire in process" : options.url}};
-  line["kernels"] = target.engine != nullptr ? json::value(target.engine->stats().cpu_isa) : json::value(nullptr);
+  json::object line = report_header("serve");
+  line["target"] = target.engine != nullptr ? "quire in process" : options.url;
+  line["isa"] = target.engine != nullptr ? json::value(target.engine->stats().cpu_isa) : json::value(nullptr);
   if (target.engine != nullptr) {
     line["model"] = std::filesystem::path(options.model).filename().string();
     line["model_bytes"] = model_bytes(options.model);

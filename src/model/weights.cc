@@ -75,7 +75,9 @@ TensorView in_file(const Placement& p) {
 }
 
 // Decides who is copied. Returns the bytes of the buffer.
-std::int64_t lay_out(std::vector<Placement>& placements, MatrixUse of_embedding, const Weights& weights, const Backend& backend) {
+std::int64_t lay_out(std::vector<Placement>& placements, const ModelConfig& config, const Weights& weights,
+                     const Backend& backend) {
+  const MatrixUse of_embedding = config.tied_embeddings ? MatrixUse::kBoth : MatrixUse::kLookup;
   std::int64_t total = 0;
   for (Placement& p : placements) {
     if (p.expected.is_vector()) {
@@ -154,13 +156,21 @@ struct Storage {
 
 }  // namespace
 
+std::vector<PlannedWeight> plan_weights(const ModelFiles& files, const Backend& backend) {
+  Weights places;
+  std::vector<Placement> placements = match_tensors(files, expected_tensors(files.config, files.naming, places));
+  lay_out(placements, files.config, places, backend);
+  std::vector<PlannedWeight> planned;
+  for (const Placement& p : placements) planned.push_back({p.source, p.form});
+  return planned;
+}
+
 LoadedModel load_model(const std::string& path, Backend& backend) {
   ModelFiles files = open_model(path);
   LoadedModel model;
   Weights& weights = model.weights;
   std::vector<Placement> placements = match_tensors(files, expected_tensors(files.config, files.naming, weights));
-  const MatrixUse of_embedding = files.config.tied_embeddings ? MatrixUse::kBoth : MatrixUse::kLookup;
-  const std::int64_t buffer_bytes = lay_out(placements, of_embedding, weights, backend);
+  const std::int64_t buffer_bytes = lay_out(placements, files.config, weights, backend);
 
   auto storage = std::make_shared<Storage>();
   storage->files = files.storage;

@@ -1,6 +1,6 @@
-// Weights: the tensors of a model, by role, in the memory of a backend. Matrices have the shape of the file's and the form of
-// Backend::matrix_form (on the CPU the file's own type), biases the type of activations; norms are F32. Absent tensors have data
-// == nullptr.
+// Weights: the tensors of a model, by role, in the memory of a backend. Matrices have the shape of the file's and the form that
+// Backend::matrix_form gives them: type and layout (on the CPU the file's type, quantised ones in panels unless they are only
+// looked up). Biases have the type of activations; norms are F32. Absent tensors have data == nullptr.
 #pragma once
 
 #include <memory>
@@ -12,6 +12,9 @@
 #include "model/model_config.h"
 
 namespace quire {
+
+struct FileTensor;
+struct ModelFiles;
 
 struct LayerWeights {
   TensorView attention_norm;                 // [H]
@@ -44,5 +47,14 @@ struct LoadedModel {
 // reads a matrix in place gets a view into the mapped file; `backend` must outlive the result. Throws Error naming file, field,
 // value.
 LoadedModel load_model(const std::string& path, Backend& backend);
+
+// A tensor of the files and the form that load_model() would give it; vectors have one too.
+struct PlannedWeight {
+  const FileTensor* source = nullptr;
+  MatrixForm form;
+};
+// Each tensor that the model uses, once: the sum of form.num_bytes is Weights::num_bytes. Reads no weight. Throws as load_model()
+// does for tensors that do not fit the model.
+std::vector<PlannedWeight> plan_weights(const ModelFiles& files, const Backend& backend);
 
 }  // namespace quire

@@ -158,9 +158,12 @@ class BadServers : public testing::TestWithParam<Misbehaviour> {};
 
 TEST_P(BadServers, EndInAFailureThatNamesIt) {
   FakeServer server(GetParam().answer);
-  const bool is_late = std::string(GetParam().kind) == "timeout";
-  EndpointTarget target =
-      target_of(server.url(), is_late ? HttpTimeouts{milliseconds(20'000), milliseconds(250), milliseconds(700)} : kPatient);
+  HttpTimeouts timeouts = kPatient;
+  if (std::string(GetParam().message).starts_with("did not end"))
+    timeouts.total = milliseconds(1000);
+  else if (std::string(GetParam().kind) == "timeout")
+    timeouts.read = milliseconds(250);
+  EndpointTarget target = target_of(server.url(), timeouts);
   const Answer answer = ask(target);
   ASSERT_TRUE(answer.failure);
   EXPECT_EQ(answer.failure->kind, GetParam().kind) << answer.failure->message;
@@ -241,12 +244,27 @@ INSTANTIATE_TEST_SUITE_P(
         Misbehaviour{"TakesForever",
                      [](FakeConnection& c) {
                        begin(c);
-                       for (int i = 0; i < 200 && c.is_open(); ++i) {
-                         c.send_chunk(text_event("a"));
+                       while (c.is_open()) {
+                         c.send_chunk(": alive\n\n");
                          c.pause(20);
                        }
                      },
-                     "timeout", "reading the answer"}),
+                     "timeout", "did not end in time, reading the answer"},
+        // More than a client can read, so that it never waits.
+        Misbehaviour{"Floods",
+                     [](FakeConnection& c) {
+                       begin(c);
+                       std::string comments;
+                       for (int i = 0; i < 20'000; ++i) comments += ": still here\n";
+                       while (c.is_open()) c.send_chunk(comments);
+                     },
+                     "timeout", "did not end in time, reading the answer"},
+        Misbehaviour{"SendsMoreThanAskedFor",
+                     [](FakeConnection& c) {
+                       begin(c);
+                       while (c.is_open()) c.send_chunk(text_event("a"));
+                     },
+                     "too_long", "goes on after 20 pieces"}),
     [](const testing::TestParamInfo<Misbehaviour>& test) { return test.param.name; });
 
 TEST(Endpoint, NobodyAtTheDoorIsSaid) {

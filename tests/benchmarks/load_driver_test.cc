@@ -124,6 +124,24 @@ TEST(LoadDriver, MoreFailuresThanAllowedEndTheRun) {
   EXPECT_EQ(run.requests[6].failure.value().kind, "bad");
 }
 
+// The limit counts from the last arrival that is planned, and cancels what is open.
+TEST(LoadDriver, ARunThatTakesTooLongIsGivenUp) {
+  for (const int streams : {0, 2}) {
+    TimedTarget target([](std::size_t index) { return milliseconds(index == 1 ? -1 : 1); });
+    const RunRecord run = run_load({planned(0), planned(0), planned(1.2)}, target,
+                                   {.num_streams = streams, .allowed_failures = 3, .timeout = milliseconds(1000)});
+    EXPECT_TRUE(run.timed_out && run.given_up) << streams;
+    ASSERT_EQ(run.requests.size(), 3u) << "the last arrival is within the plan";
+    EXPECT_EQ(run.requests[1].failure.value().kind, "cancelled");
+    EXPECT_FALSE(run.requests[2].failure);
+  }
+  TimedTarget target([](std::size_t) { return milliseconds(100); });
+  const RunRecord run =
+      run_load(std::vector<PlannedRequest>(100, planned(0)), target, {.num_streams = 1, .timeout = milliseconds(350)});
+  EXPECT_TRUE(run.timed_out);
+  EXPECT_LT(run.requests.size(), 10u) << "what was not sent stays so";
+}
+
 TEST(LoadDriver, FailuresWithinTheBudgetAreWrittenDown) {
   TimedTarget target([](std::size_t) { return milliseconds(1); });
   const RunRecord run = run_load({planned(0), planned(0, 0), planned(0)}, target, {.num_streams = 1, .allowed_failures = 1});

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <boost/json.hpp>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
@@ -72,7 +73,9 @@ TEST(ServeBench, MeasuresTheLibraryInAClosedLoop) {
     EXPECT_EQ(result.at("parameters").at("seed"), 1);
     EXPECT_GT(result.at("total_cached_tokens").to_number<int>(), 0) << "the shared prefix is found";
     EXPECT_GT(result.at("ttft_ms").at("p50").to_number<double>(), 0);
-    EXPECT_FALSE(result.at("kernels").as_string().empty());
+    for (const char* key : {"revision", "build", "compiler", "cpu", "isa"})
+      EXPECT_FALSE(result.at(key).as_string().empty()) << key;
+    EXPECT_GT(result.at("cores").to_number<int>(), 0);
     EXPECT_EQ(result.at("date").as_string().size(), 20u);
   }
   EXPECT_EQ(results[0].at("total_output_tokens"), results[1].at("total_output_tokens")) << "one seed, one load";
@@ -120,6 +123,8 @@ TEST(ServeBench, BadInputGivesAMessageAndNoFigure) {
       {model + " --rate x", 2, "--rate"},
       {model + " --streams 0", 2, "--streams is 0"},
       {model + " --streams 1 --num-requests 0", 2, "--num-requests is 0"},
+      {model + " --streams 1,9 --num-requests 8", 2, "--streams is 9, but --num-requests 8"},
+      {model + " --streams 1 --run-timeout-s 0", 2, "--run-timeout-s is 0"},
       {model + " --streams 1 --input-tokens 9:3", 2, "--input-tokens is '9:3'"},
       {model + " --streams 1 --slo-ttft-ms nan", 2, "--slo-ttft-ms is nan"},
       {model + " --streams 1 --device tpu", 2, "--device is 'tpu'"},
@@ -188,6 +193,31 @@ TEST(ServeBench, FailuresOfAServerCountAgainstTheBudget) {
   const Outcome warmup = run(arguments + "--warmup 1");
   EXPECT_EQ(warmup.status, 1);
   EXPECT_THAT(warmup.err, HasSubstr("warm-up: no figures"));
+}
+
+// It sends a token now and then, forever: a request's limit ends it, or the run's where failures are allowed.
+TEST(ServeBench, AServerThatNeverEndsGivesNoFigure) {
+  FakeServer server([](FakeConnection& connection) {
+    connection.send_head(200, "text/event-stream");
+    while (connection.is_open()) {
+      connection.send_chunk(text_event("a"));
+      connection.pause(20);
+    }
+  });
+  const std::string arguments =
+      "--url " + server.url() +
+      " --model-name m --streams 2 --num-requests 60 --input-tokens 8 --output-tokens 10000 --warmup 0 ";
+  const auto expect_failure = [&](const std::string& limits, const std::string& message) {
+    const auto start = std::chrono::steady_clock::now();
+    const Outcome outcome = run(arguments + limits);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30)) << limits;
+    EXPECT_EQ(outcome.status, 1) << limits;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("closed loop of 2 streams: no figures"), HasSubstr(message)));
+  };
+  expect_failure("--request-timeout-s 1", "did not end in time, reading the answer");
+  expect_failure("--run-timeout-s 1", "not over 1 s (--run-timeout-s) after the last arrival: 2 of 60 requests were sent");
+  expect_failure("--request-timeout-s 0.3 --run-timeout-s 0.8 --allow-failures 100", "--run-timeout-s");
 }
 
 }  // namespace

@@ -173,16 +173,19 @@ TEST_P(CudaAttention, NanInAVisibleKeyReachesTheRowsThatSeeItAndNoOther) {
 TEST_P(CudaAttention, AValueThatIsNotFiniteReachesTheRowsThatSeeItAndNoOther) {
   constexpr int kWidth = 4 * 64, kFirst = 40, kRows = 35, kWindow = 20;
   struct Bad {
-    int position, element;
+    int position, kv_head, element;
     float value;
   };
-  // Seen by some of the rows of a tile: in its midst, at the end of what a warp copies, in another tile.
-  for (const Bad& bad : {Bad{49, 5, NAN}, Bad{47, 63, INFINITY}, Bad{70, 10, -INFINITY}}) {
+  // Seen by some of the rows of a tile: in its midst, at the end of what a warp copies, in another tile; by the first row alone,
+  // by the last alone.
+  for (const Bad& bad :
+       {Bad{49, 0, 5, NAN}, Bad{47, 1, 63, INFINITY}, Bad{70, 0, 10, -INFINITY}, Bad{21, 1, 0, NAN}, Bad{74, 0, 39, INFINITY}}) {
     for (const DType dtype : {DType::kF16, DType::kBF16}) {
       SCOPED_TRACE(::testing::Message() << to_string(dtype) << " " << bad.value);
       DeviceAttention attention(
           {.sequences = {{1, kRows, kFirst + kRows}, {2, 1, 20}}, .window = kWindow, .dtype = dtype, .placement = 3});
-      const std::size_t place = attention.layout().element_of(0, bad.position, 0) + static_cast<std::size_t>(bad.element);
+      const std::size_t place =
+          attention.layout().element_of(0, bad.position, bad.kv_head) + static_cast<std::size_t>(bad.element);
       attention.values()[place] = from_float(0.0f, dtype);
       const std::vector<float> zero = attention.run(run());
       attention.values()[place] = from_float(bad.value, dtype);
@@ -191,13 +194,56 @@ TEST_P(CudaAttention, AValueThatIsNotFiniteReachesTheRowsThatSeeItAndNoOther) {
         const int age = kFirst + row - bad.position;
         for (int i = 0; i < kWidth; ++i) {
           // KV head 0 serves the first half of the heads.
-          const bool sees = row < kRows && age >= 0 && age < kWindow && i < kWidth / 2 && i % 64 == bad.element;
+          const bool is_its_head = i / (kWidth / 2) == bad.kv_head && i % 64 == bad.element;
+          const bool sees = row < kRows && age >= 0 && age < kWindow && is_its_head;
           const auto at = static_cast<std::size_t>(row * kWidth + i);
           ASSERT_TRUE(sees ? std::isnan(out[at]) : out[at] == zero[at]) << row << ", " << i << ": " << out[at];
         }
       }
     }
   }
+}
+
+TEST_P(CudaAttention, AValueThatIsNotFiniteInOneOfManyParts) {
+  constexpr int kLength = 2100, kRows = 3, kWidth = 4 * 64, kWindow = 2080;
+  // The first tile and the last are not seen whole: by two of the rows, by all, by two.
+  for (const int position : {19, 2048, 2098}) {
+    DeviceAttention attention({.sequences = {{1, kRows, kLength}}, .window = kWindow});
+    const std::size_t place = attention.layout().element_of(0, position, 1) + 38;
+    attention.values()[place] = from_float(0.0f, DType::kF16);
+    const std::vector<float> zero = attention.run(run());
+    attention.values()[place] = from_float(NAN, DType::kF16);
+    const std::vector<float> out = attention.run(run());
+    for (int i = 0; i < kRows * kWidth; ++i) {
+      const int age = kLength - kRows + i / kWidth - position;
+      const bool sees = age >= 0 && age < kWindow && i % kWidth >= kWidth / 2 && i % 64 == 38;
+      ASSERT_TRUE(sees ? std::isnan(out[i]) : out[i] == zero[i]) << position << ": " << i;
+    }
+  }
+}
+
+TEST_P(CudaAttention, ManyPartsOfTwoKvHeads) { check({.sequences = {{1, 3, 2100}, {2, 1, 2500}}}); }
+
+// A softmax whose maximum misses a position does not notice unless the others are no measure for it: here each of 64 positions is
+// the largest by 2^400 for some row of either half of a fragment.
+TEST_P(CudaAttention, AnyPositionMayHaveTheLargestScore) {
+  constexpr int kHeads = 16, kSize = 64, kSequences = 8;
+  AttentionCase problem{.sequences = {}, .num_heads = kHeads, .num_kv_heads = 1};
+  for (std::uint64_t s = 0; s < kSequences; ++s) problem.sequences.push_back({s, 1, 64});
+  DeviceAttention attention(problem);
+  auto* const q = static_cast<std::uint16_t*>(attention.args().q.data);
+  for (int s = 0; s < kSequences; ++s) {
+    for (int h = 0; h < kHeads; ++h) {  // looks for element h % 8
+      for (int d = 0; d < 8; ++d) q[(s * kHeads + h) * kSize + d] = from_float(d == h % 8 ? 60.0f : 0.0f, DType::kF16);
+    }
+    for (int position = 0; position < 64; ++position) {
+      for (int d = 0; d < 8; ++d) {
+        attention.keys()[attention.layout().element_of(static_cast<std::size_t>(s), position, 0) + static_cast<std::size_t>(d)] =
+            from_float(position == 8 * s + d ? 40.0f : 0.0f, DType::kF16);
+      }
+    }
+  }
+  EXPECT_TRUE(near(attention.run(run()), attention.expected(), 1.0 / 1024, 1.0 / 1024));
 }
 
 // ---- faults that peers' users reported
@@ -273,11 +319,13 @@ TEST_P(PeerBugs, B068_ExtremeScoresAndRowsThatSeeNothing) {
     EXPECT_TRUE(near(out, attention.expected(), 1e-3, 1e-3));
   }
   // All scores -infinity.
-  DeviceAttention attention({.sequences = {{1, 1, 20}}, .num_heads = 1, .num_kv_heads = 1});
-  const AttentionArgs args = attention.args();
-  for (int d = 0; d < 64; ++d) static_cast<std::uint16_t*>(args.q.data)[d] = from_float(d == 0 ? -INFINITY : 0.0f, DType::kF16);
-  for (int i = 0; i < 20; ++i) attention.keys()[attention.layout().element_of(0, i, 0)] = from_float(1.0f, DType::kF16);
-  EXPECT_TRUE(same_bits(attention.run(run()), std::vector<float>(64, 0.0f)));
+  for (const int kv_len : {20, 2100}) {
+    DeviceAttention attention({.sequences = {{1, 1, kv_len}}, .num_heads = 1, .num_kv_heads = 1});
+    const AttentionArgs args = attention.args();
+    for (int d = 0; d < 64; ++d) static_cast<std::uint16_t*>(args.q.data)[d] = from_float(d == 0 ? -INFINITY : 0.0f, DType::kF16);
+    for (int i = 0; i < kv_len; ++i) attention.keys()[attention.layout().element_of(0, i, 0)] = from_float(1.0f, DType::kF16);
+    EXPECT_TRUE(same_bits(attention.run(run()), std::vector<float>(64, 0.0f))) << kv_len;
+  }
 }
 
 TEST_P(PeerBugs, B071_PartialLastBlock) {

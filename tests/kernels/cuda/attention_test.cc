@@ -109,6 +109,8 @@ TEST_P(CudaAttention, ContextsAroundSplits) {
 TEST_P(CudaAttention, EmptySequencesAndSteps) {
   check({.sequences = {{1, 0, 20}, {2, 3, 20}, {3, 0, 0}, {4, 1, 7}, {5, 0, 5}}});
   check({.sequences = {{1, 1, 0}, {2, 1, 1}, {3, 1, 2}}});
+  const std::vector<float> nothing = run_attention({.sequences = {{1, 1, 0}}, .num_heads = 16, .num_kv_heads = 1}, run());
+  EXPECT_TRUE(same_bits(nothing, std::vector<float>(16 * 64, 0.0f)));
   EXPECT_TRUE(run_attention({.sequences = {{1, 0, 20}}}, run()).empty());
   EXPECT_TRUE(run_attention({.sequences = {}}, run()).empty());
 }
@@ -142,8 +144,33 @@ TEST_P(CudaAttention, SegmentsKeepAbsoluteOffsets) {
   EXPECT_TRUE(same_bits({out.begin(), out.begin() + 2 * kRow}, std::vector<float>(2 * kRow, NAN))) << "rows outside were written";
 }
 
+// Padding that looks like work but for its sequence: before the first sequence of the tables stands another.
+TEST_P(CudaAttention, PaddingIsKnownByItsSequence) {
+  const std::vector<PagedSequence> both{{1, 1, 40}, {2, 1, 700}};
+  DeviceAttention attention({.sequences = both});
+  AttentionArgs args = attention.args();
+  args.q_indptr = args.q_indptr.rows(1, 2);
+  args.kv_lens = args.kv_lens.rows(1, 1);
+  args.page_indptr = args.page_indptr.rows(1, 2);
+  cuda::SplitPlan plan = DeviceAttention({.sequences = {both[1]}}).plan(run());
+  cuda::WorkItem item = plan.items[0];
+  item.sequence = item.partial = -1;
+  plan.items.push_back(item);
+  ++plan.waves.back().num_items;
+  if (!plan.combines.empty()) {
+    cuda::CombineItem combine = plan.combines[0];
+    combine.sequence = -1;
+    plan.combines.push_back(combine);
+    ++plan.waves.back().num_combines;
+  }
+  const std::vector<float> out = attention.run(args, run(), plan);
+  EXPECT_TRUE(same_bits({out.begin(), out.begin() + 256}, std::vector<float>(256, NAN))) << "was written";
+}
+
 TEST_P(CudaAttention, PlansMayReachBeyondWhatRowsSee) {
-  DeviceAttention attention({.sequences = {{1, 1, 100}, {2, 20, 150}, {3, 1, 10}}, .num_kv_heads = 1, .window = 40});
+  // What the last two see ends and begins with a page.
+  DeviceAttention attention(
+      {.sequences = {{1, 1, 100}, {2, 20, 150}, {3, 1, 10}, {4, 1, 160}, {5, 1, 72}}, .num_kv_heads = 1, .window = 40});
   cuda::SplitPlan plan = attention.plan(run());
   ASSERT_TRUE(plan.combines.empty());
   for (cuda::WorkItem& item : plan.items) {
@@ -205,24 +232,45 @@ TEST_P(CudaAttention, AValueThatIsNotFiniteReachesTheRowsThatSeeItAndNoOther) {
 }
 
 TEST_P(CudaAttention, AValueThatIsNotFiniteInOneOfManyParts) {
-  constexpr int kLength = 2100, kRows = 3, kWidth = 4 * 64, kWindow = 2080;
+  constexpr int kLength = 2100, kRows = 3, kWidth = 4 * 64, kWindow = 2080, kHead = 1, kElement = 38;
   // The first tile and the last are not seen whole: by two of the rows, by all, by two.
-  for (const int position : {19, 2048, 2098}) {
-    DeviceAttention attention({.sequences = {{1, kRows, kLength}}, .window = kWindow});
-    const std::size_t place = attention.layout().element_of(0, position, 1) + 38;
-    attention.values()[place] = from_float(0.0f, DType::kF16);
-    const std::vector<float> zero = attention.run(run());
-    attention.values()[place] = from_float(NAN, DType::kF16);
+  constexpr int kPlaces[] = {19, 2048, 2098};
+  DeviceAttention attention({.sequences = {{1, kRows, kLength}}, .window = kWindow});
+  const auto value = [&](int position) -> std::uint16_t& {
+    return attention.values()[attention.layout().element_of(0, position, kHead) + kElement];
+  };
+  for (const int position : kPlaces) value(position) = from_float(0.0f, DType::kF16);
+  const std::vector<float> zero = attention.run(run());
+  for (const int position : kPlaces) {
+    value(position) = from_float(NAN, DType::kF16);
     const std::vector<float> out = attention.run(run());
+    value(position) = from_float(0.0f, DType::kF16);
     for (int i = 0; i < kRows * kWidth; ++i) {
       const int age = kLength - kRows + i / kWidth - position;
-      const bool sees = age >= 0 && age < kWindow && i % kWidth >= kWidth / 2 && i % 64 == 38;
+      const bool sees = age >= 0 && age < kWindow && i % kWidth / (kWidth / 2) == kHead && i % 64 == kElement;
       ASSERT_TRUE(sees ? std::isnan(out[i]) : out[i] == zero[i]) << position << ": " << i;
     }
   }
 }
 
-TEST_P(CudaAttention, ManyPartsOfTwoKvHeads) { check({.sequences = {{1, 3, 2100}, {2, 1, 2500}}}); }
+TEST_P(CudaAttention, ManyPartsOfTwoKvHeads) {
+  check({.sequences = {{1, 3, 2100}}});
+  check({.sequences = {{1, 1, 700}}, .num_heads = 2, .num_kv_heads = 1, .head_size = 256});
+}
+
+// Of each part the largest score is that of some head, by far.
+TEST_P(CudaAttention, AnyPartMayHaveTheLargestScore) {
+  DeviceAttention attention({.sequences = {{1, 1, 2100}}, .num_heads = 8, .num_kv_heads = 1});
+  auto* const q = static_cast<std::uint16_t*>(attention.args().q.data);
+  for (int i = 0; i < 8 * 8; ++i) q[i / 8 * 64 + i % 8] = from_float(i % 8 == i / 8 ? 60.0f : 0.0f, DType::kF16);
+  for (int position = 0; position < 2100; ++position) {
+    for (int d = 0; d < 8; ++d) {
+      attention.keys()[attention.layout().element_of(0, position, 0) + static_cast<std::size_t>(d)] =
+          from_float(position == 262 * d + 5 ? 40.0f : 0.0f, DType::kF16);
+    }
+  }
+  EXPECT_TRUE(near(attention.run(run()), attention.expected(), 1.0 / 1024, 1.0 / 1024));
+}
 
 // A softmax whose maximum misses a position does not notice unless the others are no measure for it: here each of 64 positions is
 // the largest by 2^400 for some row of either half of a fragment.

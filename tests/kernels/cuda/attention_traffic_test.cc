@@ -101,17 +101,24 @@ constexpr int kTile = 64;  // positions
 // Of `num_new` rows of one head.
 simt::Statistics work(AttentionKernel kernel, int num_new, int kv_len, int window = 0) {
   DeviceAttention attention({.sequences = {{1, num_new, kv_len}}, .num_heads = 1, .num_kv_heads = 1, .window = window});
+  const simt::ScopedOptions scoped({.count_traffic = true});
   simt::take_statistics();
   attention.run({.kernel = kernel, .num_sms = kernel == AttentionKernel::kDecode ? 1 : 1000});  // the small tile of rows
   return simt::take_statistics();
 }
 
 TEST(AttentionWork, TilesAreCopiedOnce) {
-  constexpr std::int64_t kChunks = 64 / 8;  // of a row
-  for (const int kv_len : {0, 1, 63, 64, 65, 127, 128, 129, 300}) {
-    const std::int64_t copies = (kv_len + kTile - 1) / kTile * 2 * kTile * kChunks;
-    EXPECT_EQ(work(AttentionKernel::kPrefill, 1, kv_len).num_async_copies, cuda::kSmallPrefillTile * kChunks + copies) << kv_len;
-    EXPECT_EQ(work(AttentionKernel::kDecode, 1, kv_len).num_async_copies, cuda::kDecodeRows * kChunks + copies) << kv_len;
+  constexpr std::int64_t kChunks = 64 / 8, kRowBytes = 64 * 2;
+  const std::pair<int, int> cases[] = {{0, 0}, {1, 0}, {63, 0}, {64, 0}, {65, 0}, {127, 0}, {129, 0}, {300, 0}, {300, 100}};
+  for (const auto& [kv_len, window] : cases) {
+    const int begin = window > 0 ? kv_len - window : 0;
+    const std::int64_t tiles = kv_len > 0 ? (kv_len - 1) / kTile + 1 - begin / kTile : 0;
+    for (const AttentionKernel kernel : {AttentionKernel::kPrefill, AttentionKernel::kDecode}) {
+      const simt::Statistics seen = work(kernel, 1, kv_len, window);
+      const int rows = kernel == AttentionKernel::kPrefill ? cuda::kSmallPrefillTile : cuda::kDecodeRows;
+      EXPECT_EQ(seen.num_async_copies, rows * kChunks + tiles * 2 * kTile * kChunks) << kv_len << ", " << window;
+      EXPECT_EQ(seen.copy_reads.num_bytes, (1 + 2 * (kv_len - begin)) * kRowBytes) << kv_len << ", " << window;
+    }
   }
 }
 
@@ -151,7 +158,7 @@ TEST(AttentionWork, DecodeWarpsMultiplyWhatIsSeen) {
   EXPECT_EQ(operations(64, 33) - operations(64, 32), one_part + search);
 }
 
-TEST(AttentionWork, EntriesOfPagesThatNobodySeesAreNotRead) {
+TEST(AttentionWork, EntriesOfPagesAreReadOnceWhereSomebodySeesThem) {
   constexpr int kBlock = 8;
   for (const int kv_len : {64, 65, 72, 200}) {
     for (const int window : {0, 16, 17, 70}) {

@@ -33,6 +33,7 @@ TEST(CudaSamplingDraw, TakesTheFirstTokenWhoseSumExceedsTheTarget) {
   EXPECT_EQ(draw_at(0.0, four), 0);
   EXPECT_EQ(draw_at(0.25, four), 1);  // the sum up to token 0 equals the target
   EXPECT_EQ(draw_at(0.5, four), 2);
+  EXPECT_EQ(draw_at(0.75, four), 3);
   EXPECT_EQ(draw_at(0.5, std::vector<float>(2048, 0.0f)), 1024);  // and that of a block
   EXPECT_EQ(draw_at(0.5, four, {.temperature = 1e-5f}), 2) << "only below this temperature the best is taken";
 }
@@ -51,6 +52,16 @@ TEST(CudaSamplingDraw, TakesTheLastTokenWithWeightWhereNoSumExceedsTheTarget) {
     logits[first] = 0.0f;
     for (std::size_t i = 1; i <= 8; ++i) logits[first + 16 * i] = -16.23f;
     EXPECT_EQ(draw_at(std::nextafter(1.0, 0.0), logits), static_cast<std::int32_t>(first + 128));
+  }
+}
+
+TEST(CudaSamplingTargets, AreTakenAsTheyAre) {
+  const std::vector<float> four{0.0f, 1.0f, 2.0f, 3.0f};
+  for (const int target : {-1, 0, 1, 3, 4}) {
+    const SampleResult result = sample_on_device({four}, {{.draw = false, .target = target, .num_top = 1}})[0];
+    EXPECT_EQ(result.ok, target >= 0 && target < 4) << target;
+    EXPECT_EQ(result.token, target);
+    EXPECT_EQ(result.top_tokens[0], result.ok ? 3 : 0);
   }
 }
 
@@ -116,6 +127,14 @@ TEST(CudaSamplingFilters, ALimitMayLieInAnyBin) {
     EXPECT_EQ(last_kept(flat, {.top_k = limit}), limit - 1);
     EXPECT_EQ(last_kept(flat, {.top_p = (static_cast<float>(limit) - 0.5f) / 2200.0f}), limit - 1);
   }
+}
+
+TEST(CudaSamplingFilters, ALimitMayBeBeyondAllTokens) {
+  std::vector<float> logits(64, -kInfinity);
+  for (const std::size_t id : {3, 40, 63}) logits[id] = 0.0f;
+  EXPECT_EQ(draw_at(0.0, logits, {.top_k = 10}), 3);
+  EXPECT_EQ(draw_at(0.5, logits, {.top_k = 10}), 40);
+  EXPECT_EQ(last_kept(logits, {.top_k = 10}), 63);
 }
 
 // Weights are summed in units of 2^-43; -29.8 has the weight of one. The first token's share is 2^43 of 2^44 + 1 units: half a

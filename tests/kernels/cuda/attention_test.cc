@@ -203,10 +203,10 @@ TEST_P(CudaAttention, AValueThatIsNotFiniteReachesTheRowsThatSeeItAndNoOther) {
     int position, kv_head, element;
     float value;
   };
-  // Seen by some of the rows of a tile: in its midst, at the end of what a warp copies, in another tile; by the first row alone,
-  // by the last alone.
-  for (const Bad& bad :
-       {Bad{49, 0, 5, NAN}, Bad{47, 1, 63, INFINITY}, Bad{70, 0, 10, -INFINITY}, Bad{21, 1, 0, NAN}, Bad{74, 0, 39, INFINITY}}) {
+  // Seen by some of the rows of a tile: in its midst, at either end of the last row that a warp copies, 32 chunks behind the
+  // first, in another tile; by the first row alone, by the last alone.
+  for (const Bad& bad : {Bad{49, 0, 5, NAN}, Bad{47, 1, 63, INFINITY}, Bad{70, 0, 10, -INFINITY}, Bad{21, 1, 0, NAN},
+                         Bad{74, 0, 39, INFINITY}, Bad{52, 1, 35, NAN}, Bad{63, 0, 3, NAN}}) {
     for (const DType dtype : {DType::kF16, DType::kBF16}) {
       SCOPED_TRACE(::testing::Message() << to_string(dtype) << " " << bad.value);
       DeviceAttention attention(

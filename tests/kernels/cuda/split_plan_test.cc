@@ -309,6 +309,8 @@ TEST(SplitPlan, BalancedParts) {
   EXPECT_EQ(decode(383, 132), (Bounds{0, 383}));
   EXPECT_EQ(decode(384, 132), (Bounds{0, 192, 384}));
   EXPECT_EQ(decode(1000, 132, 600), (Bounds{400, 704, 1000}));  // 616 positions from 384 on
+  EXPECT_EQ(decode(900, 132, 400), (Bounds{500, 704, 900}));
+  EXPECT_EQ(decode(10000, 2, 5000), (Bounds{5000, 7552, 10000}));
   Step chunk;
   chunk.q_lens = {16};
   chunk.kv_lens = {3000};
@@ -337,6 +339,8 @@ TEST(SplitPlan, AWaveMayFillTheWorkspace) {
     check_partials(step, plan);
   }
   EXPECT_EQ(partial_bytes(3, 64), 3 * 65 * 4);
+  step.q_lens = step.kv_lens = {16};
+  EXPECT_EQ(step.prefill().items.size(), 1u) << "a single part needs no workspace";
 }
 
 TEST(SplitPlan, TheMostWorkOfASteps) {
@@ -351,6 +355,8 @@ TEST(SplitPlan, TheMostWorkOfASteps) {
   shape.num_sms = 10;
   EXPECT_EQ(most(shape, 512, 10000, kSmallPrefillTile), (Size{40 + 10 + 1 + 10, 40, 41}));
   EXPECT_EQ(most(shape, 512, 500, kSmallPrefillTile), (Size{61, 40, 41}));
+  shape.num_sms = 1000;
+  EXPECT_EQ(most(shape, 512, 500, kSmallPrefillTile), (Size{40 * 2, 40, 41}));
   shape.rule = SplitRule::kDeterministic;
   constexpr std::int64_t kPartBytes = 50 * 2 * 129 * 4;  // 100,000 / 2,048 + 2 parts, KV heads, floats of a row
   EXPECT_EQ(most(shape, 512, 100000, kSmallPrefillTile), (Size{40 * 50, 40, 41}));

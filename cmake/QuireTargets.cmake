@@ -8,9 +8,9 @@
 #   emulator sees. Paths are as for add_library; those that begin with kernels/ are from the project's root.
 # quire_emulated_test(NAME SOURCES ... KERNELS names... LINK ...): a quire_test of such kernels, and NAME_hooks, the same test of
 #   the second libraries.
-# quire_mutation_test(NAME TEST name SOURCES files... LIMIT n [FILTER f] [HOOKS yes|no|only]): breaks the files, kernels of
-#   an emulated test, in n places, one at a time, and expects the test to fail each time, first its tests of the filter; see
-#   scripts/mutate_kernels.py for the options. Without sanitizers only.
+# quire_mutation_test(NAME TEST name SOURCES files... [LIMIT n] [ONLY e] [UNITS files...] [FILTER f] [HOOKS yes|no|only]): breaks
+#   the files, kernels of an emulated test, one place at a time (n of them; those that the expression matches), and expects the
+#   tests of the filter to fail each time; see scripts/mutate_kernels.py for the options. Without sanitizers only.
 # There is none of these under ThreadSanitizer, which cannot follow the emulator's fibers. With QUIRE_CUDA the same tests run the
 # kernels that nvcc compiled on a GPU, labelled cuda; without a GPU they are skipped.
 
@@ -175,16 +175,19 @@ function(quire_emulated_test name)
 endfunction()
 
 function(quire_mutation_test name)
-  cmake_parse_arguments(ARG "" "TEST;LIMIT;FILTER;HOOKS" "SOURCES" ${ARGN})
+  cmake_parse_arguments(ARG "" "TEST;LIMIT;ONLY;FILTER;HOOKS" "SOURCES;UNITS" ${ARGN})
   if(NOT TARGET quire_simt_hooks OR NOT CMAKE_GENERATOR MATCHES "Ninja")
     return()
   endif()
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
-  set(options --limit ${ARG_LIMIT} --jobs 1)
+  set(options --together --jobs 1)
   foreach(source ${ARG_SOURCES})
     list(APPEND options --source ${source})
   endforeach()
-  foreach(option FILTER HOOKS)
+  foreach(unit ${ARG_UNITS})
+    list(APPEND options --unit ${unit})
+  endforeach()
+  foreach(option LIMIT ONLY FILTER HOOKS)
     if(ARG_${option})
       string(TOLOWER ${option} name_of_option)
       list(APPEND options --${name_of_option} ${ARG_${option}})

@@ -173,8 +173,7 @@ __global__ void __launch_bounds__(Config::kThreads) decode_attention_kernel(cons
   attend<T, Config>(params, tile, kv_head, queries, rings + warp_id() * Config::kRingBytes, softmax, out, cleared);
   softmax.finish();
   if (cleared) atomicAdd(&sums.cleared, 1u);
-  cp_async_wait<0>();
-  __syncthreads();  // all warps are done with their rings
+  __syncthreads();  // all warps are done with their rings; the groups of copies still open are empty
   float* const outs = reinterpret_cast<float*>(rings);
   leave_part<Config>(softmax, out[0], outs, sums);
   __syncthreads();

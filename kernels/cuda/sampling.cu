@@ -351,8 +351,7 @@ __global__ void __launch_bounds__(kSampleThreads) sample_kernel(SampleParams p) 
   float* x = p.scratch + static_cast<std::int64_t>(blockIdx.x) * vocabulary;
   const int token = row.draw != 0 ? choose(logits, row.num_allowed, p.rows, row, top, x, scratch) : row.target;
   const bool ok = token >= 0 && token < vocabulary;
-  write_result(result, ok, token);
-  __syncthreads();
+  write_result(result, ok, token);  // what a thread reads of it below it has written itself
   if (ok && (row.logprob != 0 || row.num_top > 0)) write_logprobs(logits, vocabulary, row, largest, scratch, result);
 }
 

@@ -21,9 +21,10 @@ struct RowRange {
 class Planner {
  public:
   Planner(const SplitShape& shape, std::span<const std::int32_t> q_indptr, std::span<const std::int32_t> kv_lens)
-      : shape_(shape), group_(shape.num_heads / shape.num_kv_heads), q_indptr_(q_indptr), kv_lens_(kv_lens) {
+      : shape_(shape), q_indptr_(q_indptr), kv_lens_(kv_lens) {
     QUIRE_CHECK(q_indptr.size() == kv_lens.size() + 1);
     QUIRE_CHECK(shape.num_kv_heads > 0 && shape.num_heads % shape.num_kv_heads == 0 && shape.num_sms > 0);
+    group_ = shape.num_heads / shape.num_kv_heads;
   }
 
   int choose_prefill_tile() const {
@@ -144,7 +145,7 @@ class Planner {
   }
 
   SplitShape shape_;
-  int group_;
+  int group_ = 0;
   std::span<const std::int32_t> q_indptr_, kv_lens_;
   SplitPlan plan_;
   std::int64_t used_ = 0;  // partial rows of the open wave

@@ -159,9 +159,8 @@ QUIRE_DEVICE TokenCode select_last(int size, const Limit& limit, SelectScratch& 
     }
     __syncthreads();
     known = known << width | static_cast<unsigned>(scratch.chosen);
-    const bool is_found = scratch.chosen_count <= 1;
-    __syncthreads();
-    if (is_found) return known << shift | ((TokenCode{1} << shift) - 1);
+    // No barrier here: `chosen` is written again only behind three others, of the next round or of the next search.
+    if (scratch.chosen_count <= 1) return known << shift | ((TokenCode{1} << shift) - 1);
   }
   return known;
 }

@@ -18,7 +18,7 @@ class CudaActivation : public ::testing::TestWithParam<DType> {
 INSTANTIATE_TEST_SUITE_P(Types, CudaActivation, ::testing::ValuesIn(kActivationTypes), type_name);
 
 TEST_P(CudaActivation, EqualsTheOracleAtAnyWidth) {
-  for (const int width : {1, 7, 8, 576, 640, 2100}) {
+  for (const int width : {1, 7, 8, 576, 640, 2048, 2049, 2100}) {
     const std::vector<float> gate = rounded(GetParam(), noises(2 * width, 1, 4.0f)),
                              up = rounded(GetParam(), noises(2 * width, 2));
     for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {

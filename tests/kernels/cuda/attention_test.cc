@@ -109,6 +109,8 @@ TEST_P(CudaAttention, ContextsAroundSplits) {
 TEST_P(CudaAttention, EmptySequencesAndSteps) {
   check({.sequences = {{1, 0, 20}, {2, 3, 20}, {3, 0, 0}, {4, 1, 7}, {5, 0, 5}}});
   check({.sequences = {{1, 1, 0}, {2, 1, 1}, {3, 1, 2}}});
+  const std::vector<float> nothing = run_attention({.sequences = {{1, 1, 0}}, .num_heads = 16, .num_kv_heads = 1}, run());
+  EXPECT_TRUE(same_bits(nothing, std::vector<float>(16 * 64, 0.0f)));
   EXPECT_TRUE(run_attention({.sequences = {{1, 0, 20}}}, run()).empty());
   EXPECT_TRUE(run_attention({.sequences = {}}, run()).empty());
 }
@@ -142,8 +144,33 @@ TEST_P(CudaAttention, SegmentsKeepAbsoluteOffsets) {
   EXPECT_TRUE(same_bits({out.begin(), out.begin() + 2 * kRow}, std::vector<float>(2 * kRow, NAN))) << "rows outside were written";
 }
 
+// Padding that looks like work but for its sequence: before the first sequence of the tables stands another.
+TEST_P(CudaAttention, PaddingIsKnownByItsSequence) {
+  const std::vector<PagedSequence> both{{1, 1, 40}, {2, 1, 700}};
+  DeviceAttention attention({.sequences = both});
+  AttentionArgs args = attention.args();
+  args.q_indptr = args.q_indptr.rows(1, 2);
+  args.kv_lens = args.kv_lens.rows(1, 1);
+  args.page_indptr = args.page_indptr.rows(1, 2);
+  cuda::SplitPlan plan = DeviceAttention({.sequences = {both[1]}}).plan(run());
+  cuda::WorkItem item = plan.items[0];
+  item.sequence = item.partial = -1;
+  plan.items.push_back(item);
+  ++plan.waves.back().num_items;
+  if (!plan.combines.empty()) {
+    cuda::CombineItem combine = plan.combines[0];
+    combine.sequence = -1;
+    plan.combines.push_back(combine);
+    ++plan.waves.back().num_combines;
+  }
+  const std::vector<float> out = attention.run(args, run(), plan);
+  EXPECT_TRUE(same_bits({out.begin(), out.begin() + 256}, std::vector<float>(256, NAN))) << "was written";
+}
+
 TEST_P(CudaAttention, PlansMayReachBeyondWhatRowsSee) {
-  DeviceAttention attention({.sequences = {{1, 1, 100}, {2, 20, 150}, {3, 1, 10}}, .num_kv_heads = 1, .window = 40});
+  // What the last two see ends and begins with a page.
+  DeviceAttention attention(
+      {.sequences = {{1, 1, 100}, {2, 20, 150}, {3, 1, 10}, {4, 1, 160}, {5, 1, 72}}, .num_kv_heads = 1, .window = 40});
   cuda::SplitPlan plan = attention.plan(run());
   ASSERT_TRUE(plan.combines.empty());
   for (cuda::WorkItem& item : plan.items) {
@@ -173,16 +200,19 @@ TEST_P(CudaAttention, NanInAVisibleKeyReachesTheRowsThatSeeItAndNoOther) {
 TEST_P(CudaAttention, AValueThatIsNotFiniteReachesTheRowsThatSeeItAndNoOther) {
   constexpr int kWidth = 4 * 64, kFirst = 40, kRows = 35, kWindow = 20;
   struct Bad {
-    int position, element;
+    int position, kv_head, element;
     float value;
   };
-  // Seen by some of the rows of a tile: in its midst, at the end of what a warp copies, in another tile.
-  for (const Bad& bad : {Bad{49, 5, NAN}, Bad{47, 63, INFINITY}, Bad{70, 10, -INFINITY}}) {
+  // Seen by some of the rows of a tile: in its midst, at either end of the last row that a warp copies, 32 chunks behind the
+  // first, in another tile; by the first row alone, by the last alone.
+  for (const Bad& bad : {Bad{49, 0, 5, NAN}, Bad{47, 1, 63, INFINITY}, Bad{70, 0, 10, -INFINITY}, Bad{21, 1, 0, NAN},
+                         Bad{74, 0, 39, INFINITY}, Bad{52, 1, 35, NAN}, Bad{63, 0, 3, NAN}}) {
     for (const DType dtype : {DType::kF16, DType::kBF16}) {
       SCOPED_TRACE(::testing::Message() << to_string(dtype) << " " << bad.value);
       DeviceAttention attention(
           {.sequences = {{1, kRows, kFirst + kRows}, {2, 1, 20}}, .window = kWindow, .dtype = dtype, .placement = 3});
-      const std::size_t place = attention.layout().element_of(0, bad.position, 0) + static_cast<std::size_t>(bad.element);
+      const std::size_t place =
+          attention.layout().element_of(0, bad.position, bad.kv_head) + static_cast<std::size_t>(bad.element);
       attention.values()[place] = from_float(0.0f, dtype);
       const std::vector<float> zero = attention.run(run());
       attention.values()[place] = from_float(bad.value, dtype);
@@ -191,13 +221,77 @@ TEST_P(CudaAttention, AValueThatIsNotFiniteReachesTheRowsThatSeeItAndNoOther) {
         const int age = kFirst + row - bad.position;
         for (int i = 0; i < kWidth; ++i) {
           // KV head 0 serves the first half of the heads.
-          const bool sees = row < kRows && age >= 0 && age < kWindow && i < kWidth / 2 && i % 64 == bad.element;
+          const bool is_its_head = i / (kWidth / 2) == bad.kv_head && i % 64 == bad.element;
+          const bool sees = row < kRows && age >= 0 && age < kWindow && is_its_head;
           const auto at = static_cast<std::size_t>(row * kWidth + i);
           ASSERT_TRUE(sees ? std::isnan(out[at]) : out[at] == zero[at]) << row << ", " << i << ": " << out[at];
         }
       }
     }
   }
+}
+
+TEST_P(CudaAttention, AValueThatIsNotFiniteInOneOfManyParts) {
+  constexpr int kLength = 2100, kRows = 3, kWidth = 4 * 64, kWindow = 2080, kHead = 1, kElement = 38;
+  // The first tile and the last are not seen whole: by two of the rows, by all, by two.
+  constexpr int kPlaces[] = {19, 2048, 2098};
+  DeviceAttention attention({.sequences = {{1, kRows, kLength}}, .window = kWindow});
+  const auto value = [&](int position) -> std::uint16_t& {
+    return attention.values()[attention.layout().element_of(0, position, kHead) + kElement];
+  };
+  for (const int position : kPlaces) value(position) = from_float(0.0f, DType::kF16);
+  const std::vector<float> zero = attention.run(run());
+  for (const int position : kPlaces) {
+    value(position) = from_float(NAN, DType::kF16);
+    const std::vector<float> out = attention.run(run());
+    value(position) = from_float(0.0f, DType::kF16);
+    for (int i = 0; i < kRows * kWidth; ++i) {
+      const int age = kLength - kRows + i / kWidth - position;
+      const bool sees = age >= 0 && age < kWindow && i % kWidth / (kWidth / 2) == kHead && i % 64 == kElement;
+      ASSERT_TRUE(sees ? std::isnan(out[i]) : out[i] == zero[i]) << position << ": " << i;
+    }
+  }
+}
+
+TEST_P(CudaAttention, ManyPartsOfTwoKvHeads) {
+  check({.sequences = {{1, 3, 2100}}});
+  check({.sequences = {{1, 1, 700}}, .num_heads = 2, .num_kv_heads = 1, .head_size = 256});
+}
+
+// Of each part the largest score is that of some head, by far.
+TEST_P(CudaAttention, AnyPartMayHaveTheLargestScore) {
+  DeviceAttention attention({.sequences = {{1, 1, 2100}}, .num_heads = 8, .num_kv_heads = 1});
+  auto* const q = static_cast<std::uint16_t*>(attention.args().q.data);
+  for (int i = 0; i < 8 * 8; ++i) q[i / 8 * 64 + i % 8] = from_float(i % 8 == i / 8 ? 60.0f : 0.0f, DType::kF16);
+  for (int position = 0; position < 2100; ++position) {
+    for (int d = 0; d < 8; ++d) {
+      attention.keys()[attention.layout().element_of(0, position, 0) + static_cast<std::size_t>(d)] =
+          from_float(position == 262 * d + 5 ? 40.0f : 0.0f, DType::kF16);
+    }
+  }
+  EXPECT_TRUE(near(attention.run(run()), attention.expected(), 1.0 / 1024, 1.0 / 1024));
+}
+
+// A softmax whose maximum misses a position does not notice unless the others are no measure for it: here each of 64 positions is
+// the largest by 2^400 for some row of either half of a fragment.
+TEST_P(CudaAttention, AnyPositionMayHaveTheLargestScore) {
+  constexpr int kHeads = 16, kSize = 64, kSequences = 8;
+  AttentionCase problem{.sequences = {}, .num_heads = kHeads, .num_kv_heads = 1};
+  for (std::uint64_t s = 0; s < kSequences; ++s) problem.sequences.push_back({s, 1, 64});
+  DeviceAttention attention(problem);
+  auto* const q = static_cast<std::uint16_t*>(attention.args().q.data);
+  for (int s = 0; s < kSequences; ++s) {
+    for (int h = 0; h < kHeads; ++h) {  // looks for element h % 8
+      for (int d = 0; d < 8; ++d) q[(s * kHeads + h) * kSize + d] = from_float(d == h % 8 ? 60.0f : 0.0f, DType::kF16);
+    }
+    for (int position = 0; position < 64; ++position) {
+      for (int d = 0; d < 8; ++d) {
+        attention.keys()[attention.layout().element_of(static_cast<std::size_t>(s), position, 0) + static_cast<std::size_t>(d)] =
+            from_float(position == 8 * s + d ? 40.0f : 0.0f, DType::kF16);
+      }
+    }
+  }
+  EXPECT_TRUE(near(attention.run(run()), attention.expected(), 1.0 / 1024, 1.0 / 1024));
 }
 
 // ---- faults that peers' users reported
@@ -273,11 +367,13 @@ TEST_P(PeerBugs, B068_ExtremeScoresAndRowsThatSeeNothing) {
     EXPECT_TRUE(near(out, attention.expected(), 1e-3, 1e-3));
   }
   // All scores -infinity.
-  DeviceAttention attention({.sequences = {{1, 1, 20}}, .num_heads = 1, .num_kv_heads = 1});
-  const AttentionArgs args = attention.args();
-  for (int d = 0; d < 64; ++d) static_cast<std::uint16_t*>(args.q.data)[d] = from_float(d == 0 ? -INFINITY : 0.0f, DType::kF16);
-  for (int i = 0; i < 20; ++i) attention.keys()[attention.layout().element_of(0, i, 0)] = from_float(1.0f, DType::kF16);
-  EXPECT_TRUE(same_bits(attention.run(run()), std::vector<float>(64, 0.0f)));
+  for (const int kv_len : {20, 2100}) {
+    DeviceAttention attention({.sequences = {{1, 1, kv_len}}, .num_heads = 1, .num_kv_heads = 1});
+    const AttentionArgs args = attention.args();
+    for (int d = 0; d < 64; ++d) static_cast<std::uint16_t*>(args.q.data)[d] = from_float(d == 0 ? -INFINITY : 0.0f, DType::kF16);
+    for (int i = 0; i < kv_len; ++i) attention.keys()[attention.layout().element_of(0, i, 0)] = from_float(1.0f, DType::kF16);
+    EXPECT_TRUE(same_bits(attention.run(run()), std::vector<float>(64, 0.0f))) << kv_len;
+  }
 }
 
 TEST_P(PeerBugs, B071_PartialLastBlock) {

@@ -16,7 +16,7 @@ std::vector<float> frequencies(int pairs) {
 struct HeadShape {
   int size, rot;
 };
-const HeadShape kShapes[] = {{64, 64}, {80, 80}, {128, 128}, {64, 32}, {10, 6}, {7, 4}, {2, 2}, {96, 24}};
+const HeadShape kShapes[] = {{64, 64}, {80, 80}, {128, 128}, {64, 32}, {10, 6}, {7, 4}, {2, 2}, {96, 24}, {35, 18}};
 
 // The table of `positions`, computed by the kernel.
 DeviceTensor table(const std::vector<std::int32_t>& positions, const std::vector<float>& inv_freq, float magnitude) {
@@ -112,6 +112,31 @@ TEST_P(CudaRope, RopeAppendIsItsParts) {
         EXPECT_TRUE(same_bits(fused_k.floats(), rounded(GetParam(), k)));
       }
     }
+  }
+}
+
+// A token's pieces, four a head, fill a block of 256 threads, or need two.
+TEST_P(CudaRope, ManyHeads) {
+  constexpr int kSize = 64, kKvHeads = 8;
+  const std::vector<std::int32_t> positions{5, 900};
+  const std::vector<std::int64_t> slots{3, 0};
+  const std::vector<float> inv_freq = frequencies(kSize / 2);
+  const DeviceTensor cos_sin = table(positions, inv_freq, 1.0f), where({2}, slots);
+  for (const int heads : {48, 56, 64, 72}) {
+    const std::vector<float> q = rounded(GetParam(), noises(2 * heads * kSize, 1)),
+                             k = rounded(GetParam(), noises(2 * kKvHeads * kSize, 2)),
+                             v = rounded(GetParam(), noises(2 * kKvHeads * kSize, 3));
+    const DeviceTensor alone(GetParam(), {2, heads, kSize}, q), fused(GetParam(), {2, heads, kSize}, q),
+        keys(GetParam(), {2, kKvHeads, kSize}, k), values(GetParam(), {2, kKvHeads, kSize}, v);
+    const PoolLayer pool(GetParam(), 2, 4, kKvHeads, kSize);
+    cuda::rope({alone, cos_sin, RopeKind::kHalfSplit}, nullptr);
+    cuda::rope_append_kv({fused, keys, values, cos_sin, where, pool.layer(), RopeKind::kHalfSplit}, nullptr);
+    const std::vector<double> expected = reference::rope(q, positions, inv_freq, heads, kSize, 1.0, RopeKind::kHalfSplit);
+    EXPECT_TRUE(near(alone.floats(), expected, 1.01 * rounding(GetParam()), 1e-6)) << heads;
+    EXPECT_EQ(fused.bytes(), alone.bytes()) << heads;
+    const DeviceTensor turned(GetParam(), {2, kKvHeads, kSize}, k);
+    cuda::rope({turned, cos_sin, RopeKind::kHalfSplit}, nullptr);
+    EXPECT_TRUE(same_bits(pool.floats(), pool.expected(turned.floats(), v, slots))) << heads;
   }
 }
 

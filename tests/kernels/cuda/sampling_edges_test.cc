@@ -2,6 +2,8 @@
 // they are compared with.
 #include "tests/kernels/cuda/sampling_problem.h"
 
+#include <cmath>
+
 namespace quire::testing {
 namespace {
 
@@ -9,18 +11,21 @@ std::int32_t token_of(const std::vector<float>& logits, const SampleRow& row) {
   return sample_on_device({logits}, {row})[0].token;
 }
 
-// What is drawn where the random number is `uniform`.
-std::int32_t draw_at(double uniform, const std::vector<float>& logits, float temperature = 1.0f) {
+// What is drawn where the random number is `uniform`, by a row with these parameters.
+std::int32_t draw_at(double uniform, const std::vector<float>& logits, cuda::DeviceSampleRow row = {}) {
   const auto size = static_cast<std::int64_t>(logits.size());
   const DeviceTensor view(DType::kF32, {1, size}, logits), scratch(DType::kF32, {1, size});
-  cuda::DeviceSampleRow row;
   row.num_allowed = static_cast<std::int32_t>(size);
   row.uniform = uniform;
-  row.temperature = temperature;
   const simt::DeviceBuffer<cuda::DeviceSampleRow> rows(std::vector<cuda::DeviceSampleRow>{row});
   const simt::DeviceBuffer<SampleResult> results(1);
   cuda::sample({view, rows.data(), scratch.view().as<float>(), results.data()}, nullptr);
   return results[0].token;
+}
+
+// The last token that a row with these parameters may draw, if the last one is not too unlikely.
+std::int32_t last_kept(const std::vector<float>& logits, const cuda::DeviceSampleRow& row) {
+  return draw_at(std::nextafter(1.0, 0.0), logits, row);
 }
 
 TEST(CudaSamplingDraw, TakesTheFirstTokenWhoseSumExceedsTheTarget) {
@@ -28,8 +33,9 @@ TEST(CudaSamplingDraw, TakesTheFirstTokenWhoseSumExceedsTheTarget) {
   EXPECT_EQ(draw_at(0.0, four), 0);
   EXPECT_EQ(draw_at(0.25, four), 1);  // the sum up to token 0 equals the target
   EXPECT_EQ(draw_at(0.5, four), 2);
+  EXPECT_EQ(draw_at(0.75, four), 3);
   EXPECT_EQ(draw_at(0.5, std::vector<float>(2048, 0.0f)), 1024);  // and that of a block
-  EXPECT_EQ(draw_at(0.5, four, 1e-5f), 2) << "only below this temperature the best is taken";
+  EXPECT_EQ(draw_at(0.5, four, {.temperature = 1e-5f}), 2) << "only below this temperature the best is taken";
 }
 
 TEST(CudaSamplingDraw, ReachesTheBlockBehindThirtyTwo) {
@@ -46,6 +52,16 @@ TEST(CudaSamplingDraw, TakesTheLastTokenWithWeightWhereNoSumExceedsTheTarget) {
     logits[first] = 0.0f;
     for (std::size_t i = 1; i <= 8; ++i) logits[first + 16 * i] = -16.23f;
     EXPECT_EQ(draw_at(std::nextafter(1.0, 0.0), logits), static_cast<std::int32_t>(first + 128));
+  }
+}
+
+TEST(CudaSamplingTargets, AreTakenAsTheyAre) {
+  const std::vector<float> four{0.0f, 1.0f, 2.0f, 3.0f};
+  for (const int target : {-1, 0, 1, 3, 4}) {
+    const SampleResult result = sample_on_device({four}, {{.draw = false, .target = target, .num_top = 1}})[0];
+    EXPECT_EQ(result.ok, target >= 0 && target < 4) << target;
+    EXPECT_EQ(result.token, target);
+    EXPECT_EQ(result.top_tokens[0], result.ok ? 3 : 0);
   }
 }
 
@@ -102,6 +118,52 @@ std::int32_t only_token(const std::vector<float>& logits, SampleRow row) {
   const std::vector<SampleResult> results = sample_on_device(Logits(rows.size(), logits), rows);
   const auto differs = [&](const SampleResult& result) { return result.token != results[0].token; };
   return std::any_of(results.begin(), results.end(), differs) ? -1 : results[0].token;
+}
+
+// Equal logits are kept by their ids, which end in the first, the last and the middle of a search's groups of 32 and 64 bins.
+TEST(CudaSamplingFilters, ALimitMayLieInAnyBin) {
+  const std::vector<float> flat(2200, 0.0f);
+  for (const int limit : {1, 2, 31, 32, 33, 34, 64, 65, 96, 97, 98, 1984, 1985, 2047, 2048, 2049, 2080, 2081, 2199}) {
+    EXPECT_EQ(last_kept(flat, {.top_k = limit}), limit - 1);
+    EXPECT_EQ(last_kept(flat, {.top_p = (static_cast<float>(limit) - 0.5f) / 2200.0f}), limit - 1);
+  }
+}
+
+TEST(CudaSamplingFilters, ALimitMayBeBeyondAllTokens) {
+  std::vector<float> logits(64, -kInfinity);
+  for (const std::size_t id : {3, 40, 63}) logits[id] = 0.0f;
+  EXPECT_EQ(draw_at(0.0, logits, {.top_k = 10}), 3);
+  EXPECT_EQ(draw_at(0.5, logits, {.top_k = 10}), 40);
+  EXPECT_EQ(last_kept(logits, {.top_k = 10}), 63);
+}
+
+// Weights are summed in units of 2^-43; -29.8 has the weight of one. The first token's share is 2^43 of 2^44 + 1 units: half a
+// unit less than half.
+TEST(CudaSamplingFilters, SharesAreExactToAUnit) {
+  for (const std::size_t other : {std::size_t{1}, std::size_t{1023}, std::size_t{2047}}) {
+    std::vector<float> logits(2200, -kInfinity);
+    logits[0] = logits[other] = 0.0f;
+    EXPECT_EQ(last_kept(logits, {.top_p = 0.5f}), 0) << "exactly half";
+    logits[2199] = -29.8f;
+    EXPECT_EQ(last_kept(logits, {.top_p = 0.5f}), static_cast<std::int32_t>(other));
+  }
+}
+
+TEST(CudaSamplingFilters, ASearchEndsWhereOneTokenIsLeft) {
+  const auto barriers = [](const std::vector<float>& logits) {
+    simt::take_statistics();
+    EXPECT_EQ(last_kept(logits, {.top_k = 1}), 0);
+    return simt::take_statistics().num_barriers;
+  };
+  const std::vector<float> equal(4, 0.0f), different{0.0f, -10.0f, -20.0f, -30.0f};
+  EXPECT_EQ(barriers(equal) - barriers(different), 4 * 4) << "five rounds of four barriers, and one";
+}
+
+// Keys of very negative logits lie in the last group of bins of the first round.
+TEST(CudaSamplingFilters, AlternativesMayBeVeryUnlikely) {
+  std::vector<float> logits(70, -3e38f);
+  logits[8] = 0.0f, logits[20] = -2e38f, logits[40] = -1e37f;
+  EXPECT_TRUE(equals_cpu({logits, logits}, {{.temperature = 0.0f, .num_top = 3}, {.temperature = 0.0f, .num_top = 5}}));
 }
 
 TEST(CudaSamplingFilters, TreatTheFirstTokenLikeOthers) {

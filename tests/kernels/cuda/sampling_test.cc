@@ -97,15 +97,16 @@ TEST(CudaSampling, EqualsTheCpuInManyDraws) {
 }
 
 TEST(CudaSampling, EqualLogitsAreKeptByLowestId) {
-  const Logits flat(200, std::vector<float>(3000, 1.5f));
-  std::vector<SampleRow> rows(200);
-  for (std::uint32_t i = 0; i < 200; ++i) {
+  constexpr std::uint32_t kRows = 30;
+  const Logits flat(kRows, std::vector<float>(3000, 1.5f));
+  std::vector<SampleRow> rows(kRows);
+  for (std::uint32_t i = 0; i < kRows; ++i) {
     rows[i] = {.counter = i};
     if (i % 2 == 0) rows[i].top_k = 7;
     if (i % 2 == 1) rows[i].top_p = 0.5f;
   }
   const std::vector<SampleResult> results = sample_on_device(flat, rows);
-  for (std::size_t i = 0; i < 200; ++i) EXPECT_LT(results[i].token, i % 2 == 0 ? 7 : 1500);
+  for (std::size_t i = 0; i < kRows; ++i) EXPECT_LT(results[i].token, i % 2 == 0 ? 7 : 1500);
   EXPECT_TRUE(equals_cpu(flat, rows));
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "tests/support/expect_error.h"
 
@@ -269,6 +270,126 @@ TEST(SplitPlan, TheLargeTileWhereItFillsTheDevice) {
   EXPECT_EQ(step.prefill().row_tile, kLargePrefillTile);
   step.shape.head_size = 256;
   EXPECT_EQ(step.prefill().row_tile, kSmallPrefillTile);
+}
+
+TEST(SplitPlan, TheLargeTileFromOneForEachSmOn) {
+  Step step;
+  for (const auto& [q_lens, row_tile] :
+       std::initializer_list<std::pair<std::vector<std::int32_t>, int>>{{{2112}, kLargePrefillTile},
+                                                                        {{1056, 1056}, kLargePrefillTile},
+                                                                        {{2080}, kSmallPrefillTile},
+                                                                        {{1024, 1040}, kSmallPrefillTile}}) {
+    step.q_lens = step.kv_lens = q_lens;
+    EXPECT_EQ(step.prefill().row_tile, row_tile) << q_lens[0];
+  }
+}
+
+// ---- plans as computed by hand
+
+// Where the parts of sequence 0 begin, and the end.
+std::vector<std::int32_t> bounds(const SplitPlan& plan) {
+  std::vector<std::int32_t> at;
+  const std::map<RowKey, std::vector<WorkItem>> rows = by_rows(plan);
+  for (const WorkItem& item : rows.at({0, 0})) at.push_back(item.begin);
+  at.push_back(rows.at({0, 0}).back().end);
+  return at;
+}
+
+TEST(SplitPlan, BalancedParts) {
+  using Bounds = std::vector<std::int32_t>;
+  const auto decode = [](int kv_len, int num_sms, int window = 0) {
+    Step step = decode_step({kv_len});
+    step.shape.num_sms = num_sms;
+    step.shape.window = window;
+    return bounds(step.decode());
+  };
+  EXPECT_EQ(decode(1000, 2), (Bounds{0, 512, 1000}));            // a share is 2 x 1,000 / 4
+  EXPECT_EQ(decode(1000, 4), (Bounds{0, 256, 512, 768, 1000}));  // no shorter than 256
+  EXPECT_EQ(decode(5000, 7), (Bounds{0, 768, 1536, 2304, 3072, 3840, 4608, 5000}));
+  EXPECT_EQ(decode(383, 132), (Bounds{0, 383}));
+  EXPECT_EQ(decode(384, 132), (Bounds{0, 192, 384}));
+  EXPECT_EQ(decode(1000, 132, 600), (Bounds{400, 704, 1000}));  // 616 positions from 384 on
+  EXPECT_EQ(decode(900, 132, 400), (Bounds{500, 704, 900}));
+  EXPECT_EQ(decode(10000, 2, 5000), (Bounds{5000, 7552, 10000}));
+  Step chunk;
+  chunk.q_lens = {16};
+  chunk.kv_lens = {3000};
+  EXPECT_EQ(bounds(chunk.prefill()), (Bounds{0, 1024, 2048, 3000}));
+  Step two = decode_step({2000, 1000});
+  two.shape.num_sms = 3;
+  EXPECT_EQ(bounds(two.decode()), (Bounds{0, 1024, 2000}));  // a share is 2 x 3,000 / 6
+}
+
+TEST(SplitPlan, EqualLengthsKeepTheirOrder) {
+  const SplitPlan plan = decode_step(std::vector<std::int32_t>(40, 100)).decode();
+  for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(plan.items[i].sequence, static_cast<int>(i));
+}
+
+TEST(SplitPlan, AWaveMayFillTheWorkspace) {
+  Step step = decode_step({5000, 5000});
+  step.shape.rule = SplitRule::kDeterministic;
+  constexpr std::int64_t kRows = 3 * 4 * 2;  // parts, group, KV heads
+  const std::tuple<std::int64_t, std::size_t, std::size_t> cases[] = {
+      {2 * kRows, 1, 6}, {2 * kRows - 1, 2, 6}, {kRows, 2, 6}, {kRows - 1, 4, 12}};
+  for (const auto& [rows, num_waves, num_items] : cases) {
+    step.shape.workspace_bytes = partial_bytes(rows, step.shape.head_size);
+    const SplitPlan plan = step.prefill();
+    EXPECT_EQ(plan.waves.size(), num_waves) << rows;
+    EXPECT_EQ(plan.items.size(), num_items) << rows;
+    check_partials(step, plan);
+  }
+  EXPECT_EQ(partial_bytes(3, 64), 3 * 65 * 4);
+  step.q_lens = step.kv_lens = {16};
+  EXPECT_EQ(step.prefill().items.size(), 1u) << "a single part needs no workspace";
+}
+
+TEST(SplitPlan, TheMostWorkOfASteps) {
+  const auto most = [](const SplitShape& shape, std::int64_t tokens, std::int64_t context, int row_tile) {
+    const SplitSize size = most_work(shape, tokens, 8, context, row_tile);
+    return std::vector<std::int64_t>{size.num_items, size.num_combines, size.num_waves};
+  };
+  using Size = std::vector<std::int64_t>;
+  SplitShape shape = Step().shape;
+  EXPECT_EQ(most(shape, 64, 4096, kDecodeRows), (Size{24 + 6 + 1 + 132, 24, 25}));
+  EXPECT_EQ(most(shape, 64, 128, kDecodeRows), (Size{24 * 2, 24, 25}));
+  shape.num_sms = 10;
+  EXPECT_EQ(most(shape, 512, 10000, kSmallPrefillTile), (Size{40 + 10 + 1 + 10, 40, 41}));
+  EXPECT_EQ(most(shape, 512, 500, kSmallPrefillTile), (Size{61, 40, 41}));
+  shape.num_sms = 1000;
+  EXPECT_EQ(most(shape, 512, 500, kSmallPrefillTile), (Size{40 * 2, 40, 41}));
+  shape.rule = SplitRule::kDeterministic;
+  constexpr std::int64_t kPartBytes = 50 * 2 * 129 * 4;  // 100,000 / 2,048 + 2 parts, KV heads, floats of a row
+  EXPECT_EQ(most(shape, 512, 100000, kSmallPrefillTile), (Size{40 * 50, 40, 41}));
+  shape.workspace_bytes = 128 * kPartBytes;
+  EXPECT_EQ(most(shape, 512, 100000, kSmallPrefillTile), (Size{40 * 50, 40, 41}));
+  shape.workspace_bytes = 20 * kPartBytes;  // halved, ten rows fit at least
+  EXPECT_EQ(most(shape, 512, 100000, kSmallPrefillTile), (Size{244 * 50, 244, 245}));
+  shape.workspace_bytes = 19 * kPartBytes;
+  EXPECT_EQ(most(shape, 512, 100000, kSmallPrefillTile), (Size{244 * 50, 244, 245}));
+  shape.workspace_bytes = kPartBytes - 1;
+  EXPECT_EQ(most(shape, 512, 100000, kSmallPrefillTile), (Size{2088 * 50, 2088, 2089}));
+  shape.workspace_bytes = std::int64_t{1} << 30;
+  shape.window = 2000;  // and a tile of 128 rows
+  EXPECT_EQ(most(shape, 512, 100000, kSmallPrefillTile), (Size{40 * 3, 40, 41}));
+  shape.window = 1;
+  EXPECT_EQ(most(shape, 512, 100000, kSmallPrefillTile), (Size{40 * 2, 40, 41}));
+}
+
+TEST(SplitPlan, ShapesThatMakeNoSense) {
+  const auto plan = [](int num_heads, int num_kv_heads, int num_sms, std::vector<std::int32_t> q_lens) {
+    Step step = decode_step({100});
+    step.shape.num_heads = num_heads, step.shape.num_kv_heads = num_kv_heads, step.shape.num_sms = num_sms;
+    step.q_lens = std::move(q_lens);
+    return step.decode();
+  };
+  EXPECT_EQ(plan(6, 3, 1, {1}).items.size(), 1u);
+  EXPECT_THROW(plan(7, 3, 1, {1}), Error);
+  EXPECT_THROW(plan(8, 3, 1, {1}), Error);
+  EXPECT_THROW(plan(6, 0, 1, {1}), Error);
+  EXPECT_THROW(plan(6, -3, 1, {1}), Error);
+  EXPECT_THROW(plan(6, 3, 0, {1}), Error);
+  EXPECT_THROW(plan(6, 3, 1, {}), Error);
+  EXPECT_THROW(plan(6, 3, 1, {1, 1}), Error);
 }
 
 }  // namespace

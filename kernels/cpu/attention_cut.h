@@ -19,8 +19,8 @@ struct Span {
 inline Span intersect(Span a, Span b) { return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end}; }
 
 // How the work is cut: a piece is some rows of q times some query heads of one KV head. The last pieces, too few for all threads,
-// are split once more: by heads, each part of which reads all keys and values; or, where these are many, the row is shared, first
-// by positions, then by elements.
+// are split once more: by heads, each part of which reads all keys and values; or, where these are many and there are no other
+// pieces, rows are shared, first by positions, then by elements.
 struct Cut {
   std::int64_t first_row, end_row;  // of q
   std::int64_t rows_per_piece, heads_per_piece;
@@ -29,11 +29,12 @@ struct Cut {
   bool shares_rows;
 };
 
-// Whether rows are worth a second round of tasks, and can be shared.
+// Whether rows are worth a second round of tasks, and can be shared. Beside other pieces it does not pay: most is read once as it
+// is.
 inline bool can_share_rows(const AttentionArgs& args, const Cut& cut, std::int64_t max_kv_len) {
   constexpr std::int64_t kLeastPositions = 384;
   const std::int64_t seen = args.window > 0 && args.window < max_kv_len ? args.window : max_kv_len;
-  return cut.rows_per_piece == 1 && seen >= kLeastPositions && args.kv.head_size % kLanes == 0 &&
+  return cut.whole == 0 && cut.rows_per_piece == 1 && seen >= kLeastPositions && args.kv.head_size % kLanes == 0 &&
          args.kv.head_size >= 2 * kLeastElements && cut.heads_per_piece <= kAttentionRows / 2;
 }
 

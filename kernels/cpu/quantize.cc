@@ -153,11 +153,16 @@ void quantize_row(const float* x, std::int64_t num_blocks, ActivationBlock* out)
 }
 
 void quantize_row_in_two_terms(const float* x, std::int64_t num_blocks, ActivationBlock* first, ActivationBlock* second) {
-  for (std::int64_t b = 0; b < num_blocks; ++b, x += kBlock) {
-    quantize_block(x, first[b]);
-    float rest[kBlock];
-    for (int i = 0; i < kBlock; ++i) rest[i] = fma(-first[b].d, static_cast<float>(first[b].q[i]), x[i]);
-    quantize_block(rest, second[b]);
+  constexpr std::int64_t kTogether = 4;
+  for (std::int64_t b = 0; b < num_blocks; b += kTogether, x += kTogether * kBlock) {
+    const std::int64_t count = num_blocks - b < kTogether ? num_blocks - b : kTogether;
+    quantize_row(x, count, first + b);
+    float rest[kTogether * kBlock];
+    for (std::int64_t i = 0; i < count * kBlock; ++i) {
+      const ActivationBlock& block = first[b + i / kBlock];
+      rest[i] = fma(-block.d, static_cast<float>(block.q[i % kBlock]), x[i]);
+    }
+    quantize_row(rest, count, second + b);
   }
 }
 

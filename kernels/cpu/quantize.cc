@@ -100,6 +100,16 @@ bool quantize_blocks(const float* x, ActivationBlock* out) {
   return true;
 }
 
+// rest = x - d * q, by one fma each.
+void subtract(const ActivationBlock& block, const float* x, float* rest) {
+  const __m256 minus_d = _mm256_set1_ps(-block.d);
+  for (int i = 0; i < kBlock; i += 8) {
+    const __m128i q8 = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(block.q + i));
+    const __m256 q = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q8));
+    _mm256_storeu_ps(rest + i, _mm256_fmadd_ps(minus_d, q, _mm256_loadu_ps(x + i)));
+  }
+}
+
 #else
 
 std::uint32_t max_magnitude(const float* x) {
@@ -121,6 +131,10 @@ void fill(const float* x, float inverse, ActivationBlock& out) {
     }
     out.half_sum[half] = static_cast<std::int16_t>(sum);
   }
+}
+
+void subtract(const ActivationBlock& block, const float* x, float* rest) {
+  for (int i = 0; i < kBlock; ++i) rest[i] = fma(-block.d, static_cast<float>(block.q[i]), x[i]);
 }
 
 #endif
@@ -158,10 +172,7 @@ void quantize_row_in_two_terms(const float* x, std::int64_t num_blocks, Activati
     const std::int64_t count = num_blocks - b < kTogether ? num_blocks - b : kTogether;
     quantize_row(x, count, first + b);
     float rest[kTogether * kBlock];
-    for (std::int64_t i = 0; i < count * kBlock; ++i) {
-      const ActivationBlock& block = first[b + i / kBlock];
-      rest[i] = fma(-block.d, static_cast<float>(block.q[i % kBlock]), x[i]);
-    }
+    for (std::int64_t i = 0; i < count; ++i) subtract(first[b + i], x + i * kBlock, rest + i * kBlock);
     quantize_row(rest, count, second + b);
   }
 }

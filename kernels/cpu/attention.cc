@@ -3,6 +3,7 @@
 // A tile of one query row reads keys and values as they are stored; larger ones widen a group once for all their rows. Two passes
 // with all scores of the tile in memory, so that every order is one of absolute positions (docs/numerics.md): neither tiles,
 // threads, block size nor the place of blocks can change a bit.
+#include "kernels/cpu/attention_cut.h"
 #include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/attention_scratch.h"
 #include "kernels/cpu/math_f32.h"
@@ -14,12 +15,6 @@ namespace {
 constexpr std::int64_t kGroup = kAttentionGroup;
 static_assert(kGroup == kLanes, "lane = position modulo 16");
 
-// Positions [begin, end).
-struct Span {
-  std::int64_t begin, end;
-  bool operator==(const Span&) const = default;
-};
-Span intersect(Span a, Span b) { return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end}; }
 std::int64_t group_of(std::int64_t position) { return position / kGroup * kGroup; }  // where its group begins
 
 struct Tile {
@@ -68,14 +63,25 @@ template <typename From, typename Body>
 // A block holds few consecutive bytes of a head, too few for the processor to foresee the next ones: they are asked for while a
 // group is taken to tile.kv, two groups ahead, and into the second cache, for which more requests can be under way.
 constexpr std::int64_t kAhead = 2 * kGroup;
+template <typename Stored>
+[[gnu::always_inline]] inline void fetch_elements(const Stored* first, std::int64_t count) {
+  constexpr std::int64_t kCacheLine = 64;
+  const auto* const end = reinterpret_cast<const char*>(first + count);
+  for (const auto* line = reinterpret_cast<const char*>(first); line < end; line += kCacheLine) __builtin_prefetch(line, 0, 2);
+}
 template <typename From>
 void fetch(const Tile& tile, const void* pool, Span positions) {
-  constexpr std::int64_t kCacheLine = 64;
   for_each_run<From>(tile, pool, intersect(positions, tile.visible()), [](const StoredRows<From>& rows, std::int64_t) {
-    const auto* const begin = reinterpret_cast<const char*>(rows.first);
-    const auto* const end = reinterpret_cast<const char*>(rows.first + rows.count * rows.stride);
-    for (const char* line = begin; line < end; line += kCacheLine) __builtin_prefetch(line, 0, 2);
+    fetch_elements(rows.first, rows.count * rows.stride);
     asm volatile("");  // an effect, without which GCC takes this for a function that does nothing and drops its calls
+  });
+}
+// The same of some elements of each row.
+template <typename From>
+void fetch(const Tile& tile, const void* pool, Span positions, Span elements) {
+  for_each_run<From>(tile, pool, intersect(positions, tile.visible()), [&](const StoredRows<From>& rows, std::int64_t) {
+    for (int i = 0; i < rows.count; ++i) fetch_elements(rows.first + i * rows.stride + elements.begin, elements.size());
+    asm volatile("");
   });
 }
 
@@ -110,18 +116,30 @@ StoredRows<From> stage(const Tile& tile, const void* pool, const StoredRows<From
   return {reinterpret_cast<const typename From::Stored*>(tile.kv), rows.stride, rows.count};
 }
 
-// Calls body(group) for the groups of sixteen positions that the tile sees.
-template <typename Body>
-void for_each_group(const Tile& tile, const Body& body) {
-  const Span all = tile.visible();
-  for (std::int64_t group = group_of(all.begin); group < all.end; group += kGroup) body(group);
+// The same of some elements of each row.
+template <typename From>
+StoredRows<From> stage(const Tile& tile, const void* pool, const StoredRows<From>& rows, std::int64_t position, Span elements) {
+  if (elements.size() == rows.stride) return stage(tile, pool, rows, position);
+  fetch<From>(tile, pool, {position + kAhead, position + kAhead + rows.count}, elements);
+  auto* copy = reinterpret_cast<char*>(tile.kv);
+  const auto bytes = static_cast<std::size_t>(elements.size()) * sizeof *rows.first;
+  for (int i = 0; i < rows.count; ++i, copy += bytes) {
+    __builtin_memcpy(copy, rows.first + i * rows.stride + elements.begin, bytes);
+  }
+  return {reinterpret_cast<const typename From::Stored*>(tile.kv), elements.size(), rows.count};
 }
 
-// The raw scores of one query row: keys as they are stored.
+// Calls body(group) for the groups of sixteen positions that hold some of `positions`.
+template <typename Body>
+void for_each_group(Span positions, const Body& body) {
+  for (std::int64_t group = group_of(positions.begin); group < positions.end; group += kGroup) body(group);
+}
+
+// The raw scores of one query row at `positions`: keys as they are stored.
 template <typename From>
-void score_one_row(const Tile& tile) {
-  for_each_group(tile, [&](std::int64_t group) {
-    const Span seen = intersect(tile.visible(), {group, group + kGroup});
+void score_one_row(const Tile& tile, Span positions) {
+  for_each_group(positions, [&](std::int64_t group) {
+    const Span seen = intersect(positions, {group, group + kGroup});
     for_each_run<From>(tile, tile.args.kv.keys, seen, [&](const StoredRows<From>& rows, std::int64_t position) {
       const StoredRows<From> keys = stage(tile, tile.args.kv.keys, rows, position);
       for_each_rows(tile.num_heads, [&]<int kRows>(std::int64_t head) {
@@ -132,15 +150,16 @@ void score_one_row(const Tile& tile) {
   });
 }
 
+// Some elements of one query row's sums.
 template <typename From>
-void weigh_one_row(const Tile& tile) {
-  for_each_group(tile, [&](std::int64_t group) {
+void weigh_one_row(const Tile& tile, Span elements) {
+  for_each_group(tile.visible(), [&](std::int64_t group) {
     const Span seen = intersect(tile.visible(), {group, group + kGroup});
     for_each_run<From>(tile, tile.args.kv.values, seen, [&](const StoredRows<From>& rows, std::int64_t position) {
-      const StoredRows<From> values = stage(tile, tile.args.kv.values, rows, position);
+      const StoredRows<From> values = stage(tile, tile.args.kv.values, rows, position, elements);
       for_each_rows(tile.num_heads, [&]<int kRows>(std::int64_t head) {
-        weigh_rows<From, kRows>(rows_from(tile.scores, head, position - tile.base()), values, tile.head_stride,
-                                rows_from(tile.out, head, 0));
+        weigh_rows<From, kRows>(rows_from(tile.scores, head, position - tile.base()), values, elements.size(),
+                                rows_from(tile.out, head, elements.begin));
       });
     });
   });
@@ -149,7 +168,7 @@ void weigh_one_row(const Tile& tile) {
 // The raw scores of many query rows. Rows that see a group only in part get scores for all of it, which exponentiate() hides.
 template <typename From>
 void score_many_rows(const Tile& tile) {
-  for_each_group(tile, [&](std::int64_t group) {
+  for_each_group(tile.visible(), [&](std::int64_t group) {
     const Span positions = intersect(tile.visible(), {group, group + kGroup});
     widen_group<From>(tile, tile.args.kv.keys, positions);
     std::int64_t first = 0, end = tile.num_rows;  // rows that see some of the group
@@ -175,7 +194,7 @@ void weigh_many_rows(const Tile& tile) {
                                  rows_from(tile.out, row, 0));
     });
   };
-  for_each_group(tile, [&](std::int64_t group) {
+  for_each_group(tile.visible(), [&](std::int64_t group) {
     const auto seen_by = [&](std::int64_t row) { return intersect(tile.visible(row), {group, group + kGroup}); };
     widen_group<From>(tile, tile.args.kv.values, intersect(tile.visible(), {group, group + kGroup}));
     for (std::int64_t row = 0; row < tile.num_rows;) {
@@ -231,27 +250,9 @@ void load_queries(const Tile& tile) {
   }
 }
 
-// out / sum; a row that sees nothing, or whose every score is -infinity, is zero.
-void store_row(const Tile& tile, std::int64_t row, std::int64_t head, float sum) {
-  const std::int64_t size = tile.args.kv.head_size;
-  const float* weighted = tile.out.row(tile.packed(row, head));
-  float* out = tile.args.out.row_as<float>(tile.first_row + row) + (tile.first_head + head) * size;
-  const F32x16 divisor = F32x16::set1(sum == 0.0f ? 1.0f : sum);
-  for (std::int64_t d = 0; d < size; d += kLanes) {
-    store_part(F32x16::load(weighted + d) / divisor, out + d, size - d < kLanes ? size - d : kLanes);
-  }
-}
-
-template <typename From>
-void attend(const Tile& tile) {
+// The exponentials of all rows of a tile; their sums by packed().
+void exponentiate(const Tile& tile, float* sums) {
   const std::int64_t base = tile.base();
-  const bool as_stored = tile.num_rows == 1 && tile.head_stride == tile.args.kv.head_size;
-  fetch<From>(tile, tile.args.kv.keys, {base, base + kAhead});
-  load_queries(tile);
-  as_stored ? score_one_row<From>(tile) : score_many_rows<From>(tile);
-
-  fetch<From>(tile, tile.args.kv.values, {base, base + kAhead});
-  float sums[kAttentionRows] = {};
   for (std::int64_t row = 0; row < tile.num_rows; ++row) {
     const Span seen = tile.visible(row);
     if (seen.end <= seen.begin) continue;
@@ -261,71 +262,76 @@ void attend(const Tile& tile) {
       sums[packed] = exponentiate(tile.args, tile.scores.row(packed), columns, {seen.begin - base, seen.end - base});
     }
   }
+}
 
-  as_stored ? weigh_one_row<From>(tile) : weigh_many_rows<From>(tile);
+// out / sum; a row that sees nothing, or whose every score is -infinity, is zero.
+void store_rows(const Tile& tile, const float* sums, Span elements) {
   for (std::int64_t row = 0; row < tile.num_rows; ++row) {
-    for (std::int64_t h = 0; h < tile.num_heads; ++h) store_row(tile, row, h, sums[tile.packed(row, h)]);
+    for (std::int64_t h = 0; h < tile.num_heads; ++h) {
+      const float* const weighted = tile.out.row(tile.packed(row, h));
+      const float sum = sums[tile.packed(row, h)];
+      float* const out = tile.args.out.row_as<float>(tile.first_row + row) + (tile.first_head + h) * tile.args.kv.head_size;
+      const F32x16 divisor = F32x16::set1(sum == 0.0f ? 1.0f : sum);
+      for (std::int64_t d = elements.begin; d < elements.end; d += kLanes) {
+        store_part(F32x16::load(weighted + d) / divisor, out + d, elements.end - d < kLanes ? elements.end - d : kLanes);
+      }
+    }
   }
 }
 
+bool is_read_as_stored(const Tile& tile) { return tile.num_rows == 1 && tile.head_stride == tile.args.kv.head_size; }
+
+template <typename From>
 void attend(const Tile& tile) {
-  switch (tile.args.kv.dtype) {
+  const std::int64_t base = tile.base();
+  const Span elements{0, tile.args.kv.head_size};
+  fetch<From>(tile, tile.args.kv.keys, {base, base + kAhead});
+  load_queries(tile);
+  is_read_as_stored(tile) ? score_one_row<From>(tile, tile.visible()) : score_many_rows<From>(tile);
+
+  fetch<From>(tile, tile.args.kv.values, {base, base + kAhead});
+  float sums[kAttentionRows] = {};
+  exponentiate(tile, sums);
+  is_read_as_stored(tile) ? weigh_one_row<From>(tile, elements) : weigh_many_rows<From>(tile);
+  store_rows(tile, sums, elements);
+}
+
+// A tile of one row shared by two rounds of tasks: the scores at some positions,
+template <typename From>
+void score_part(const Tile& tile, Span positions) {
+  fetch<From>(tile, tile.args.kv.keys, {positions.begin, positions.begin + kAhead});
+  load_queries(tile);
+  score_one_row<From>(tile, positions);
+}
+
+// then some elements of the sums, from all scores, which each task copies: exponentials take their place.
+template <typename From>
+void weigh_part(Tile tile, FloatRows scores, Span elements) {
+  const std::int64_t base = tile.base();
+  const std::int64_t columns = tile.visible().size() > 0 ? tile.visible().end - base : 0;
+  fetch<From>(tile, tile.args.kv.values, {base, base + kAhead}, elements);
+  for (std::int64_t h = 0; h < tile.num_heads; ++h) {
+    __builtin_memcpy(scores.row(h), tile.scores.row(h), static_cast<std::size_t>(columns) * sizeof(float));
+    for (std::int64_t d = elements.begin; d < elements.end; ++d) tile.out.row(h)[d] = 0.0f;
+  }
+  tile.scores = scores;
+  float sums[kAttentionRows] = {};
+  exponentiate(tile, sums);
+  weigh_one_row<From>(tile, elements);
+  store_rows(tile, sums, elements);
+}
+
+// function.template operator()<From>() for the type of the pool.
+template <typename Function>
+void for_stored_type(DType type, const Function& function) {
+  switch (type) {
     case DType::kF32:
-      return attend<FromF32>(tile);
+      return function.template operator()<FromF32>();
     case DType::kBF16:
-      return attend<FromBf16>(tile);
+      return function.template operator()<FromBf16>();
     default:
-      return attend<FromF16>(tile);
+      return function.template operator()<FromF16>();
   }
-}
-
-// How the work is cut: a piece is some rows of q times some query heads of one KV head. The last pieces, too few for all threads,
-// are split once more by heads.
-struct Cut {
-  std::int64_t first_row, end_row;  // of q
-  std::int64_t rows_per_piece, heads_per_piece;
-  std::int64_t row_pieces, head_pieces;  // head_pieces: per KV head
-  std::int64_t whole, split, parts;      // pieces as they are, pieces that are split, and in how many parts
-};
-Cut cut_work(const AttentionArgs& args, std::int64_t num_threads) {
-  constexpr std::int64_t kEnough = 4;  // pieces per thread
-  const auto* q_indptr = args.q_indptr.as<std::int32_t>();
-  const std::int64_t num_sequences = args.kv_lens.dim(0);
-  const std::int64_t group = args.q.dim(1) / args.kv.num_heads;
-  Cut cut{};
-  cut.first_row = q_indptr[0];
-  cut.end_row = q_indptr[num_sequences];
-  const std::int64_t num_rows = cut.end_row - cut.first_row;
-  cut.heads_per_piece = group < kAttentionRows ? group : kAttentionRows;
-  cut.rows_per_piece = num_rows <= num_sequences ? 1 : kAttentionRows / cut.heads_per_piece;  // 1: decode
-  cut.row_pieces = (num_rows + cut.rows_per_piece - 1) / cut.rows_per_piece;
-  cut.head_pieces = (group + cut.heads_per_piece - 1) / cut.heads_per_piece;
-  cut.whole = cut.row_pieces * args.kv.num_heads * cut.head_pieces;
-  if (cut.whole < kEnough * num_threads) cut.split = cut.whole % num_threads;
-  cut.whole -= cut.split;
-  if (cut.split > 0) cut.parts = (num_threads + cut.split - 1) / cut.split;
-  if (cut.parts > cut.heads_per_piece) cut.parts = cut.heads_per_piece;
-  return cut;
-}
-
-// The sequence that q's row `row` belongs to: the last one that begins at or before it.
-std::int64_t sequence_of(const AttentionArgs& args, std::int64_t row) {
-  const auto* q_indptr = args.q_indptr.as<std::int32_t>();
-  std::int64_t low = 0, high = args.kv_lens.dim(0);
-  while (high - low > 1) {
-    const std::int64_t middle = (low + high) / 2;
-    (q_indptr[middle] <= row ? low : high) = middle;
-  }
-  return low;
-}
-
-std::int64_t longest(const AttentionArgs& args) {
-  std::int64_t length = 0;
-  for (std::int64_t s = 0; s < args.kv_lens.dim(0); ++s) {
-    const std::int64_t kv_len = args.kv_lens.as<std::int32_t>()[s];
-    if (kv_len > length) length = kv_len;
-  }
-  return length;
 }
 
 Tile tile_in(float* memory, std::int64_t max_kv_len, const AttentionArgs& args) {
@@ -338,48 +344,102 @@ Tile tile_in(float* memory, std::int64_t max_kv_len, const AttentionArgs& args) 
   return tile;
 }
 
+// The heads of part `part` of `parts` of a piece.
+void place_heads(const Cut& cut, std::int64_t piece, std::int64_t part, std::int64_t parts, Tile& tile) {
+  const std::int64_t group = tile.args.q.dim(1) / tile.args.kv.num_heads;
+  const std::int64_t first = piece % cut.head_pieces * cut.heads_per_piece;  // within the group
+  const std::int64_t count = intersect({first, first + cut.heads_per_piece}, {0, group}).size();
+  tile.kv_head = piece / cut.head_pieces % tile.args.kv.num_heads;
+  tile.first_head = tile.kv_head * group + first + part * count / parts;
+  tile.num_heads = (part + 1) * count / parts - part * count / parts;
+}
+
+// Those of q's rows [row, end) that belong to sequence s.
+void place_rows(std::int64_t s, std::int64_t row, std::int64_t end, Tile& tile) {
+  const std::int64_t sequence_end = tile.args.q_indptr.as<std::int32_t>()[s + 1];
+  tile.first_row = row;
+  tile.num_rows = (sequence_end < end ? sequence_end : end) - row;
+  tile.first_position = tile.args.kv_lens.as<std::int32_t>()[s] - (sequence_end - row);
+  tile.pages = tile.args.page_indices.as<std::int32_t>() + tile.args.page_indptr.as<std::int32_t>()[s];
+}
+
 // Works through part `part` of `parts` of a piece, one tile per sequence that has rows in it.
 void attend_piece(const Cut& cut, std::int64_t piece, std::int64_t part, std::int64_t parts, Tile& tile) {
-  const AttentionArgs& args = tile.args;
-  const auto* q_indptr = args.q_indptr.as<std::int32_t>();
-  const std::int64_t kv_heads = args.kv.num_heads;
-  const std::int64_t group = args.q.dim(1) / kv_heads;
-  const std::int64_t row_piece = cut.row_pieces - 1 - piece / (kv_heads * cut.head_pieces);  // a prompt's longest rows first
-  const std::int64_t first_head = piece % cut.head_pieces * cut.heads_per_piece;             // within the group
-  const std::int64_t num_heads = intersect({first_head, first_head + cut.heads_per_piece}, {0, group}).end - first_head;
-  tile.kv_head = piece / cut.head_pieces % kv_heads;
-  tile.first_head = tile.kv_head * group + first_head + part * num_heads / parts;
-  tile.num_heads = (part + 1) * num_heads / parts - part * num_heads / parts;
+  place_heads(cut, piece, part, parts, tile);
   if (tile.num_heads == 0) return;
-  std::int64_t row = cut.first_row + row_piece * cut.rows_per_piece;
-  const std::int64_t end = intersect({row, row + cut.rows_per_piece}, {0, cut.end_row}).end;
-  for (std::int64_t s = sequence_of(args, row); row < end; ++s) {
-    const std::int64_t sequence_end = q_indptr[s + 1];
-    tile.first_row = row;
-    tile.num_rows = (sequence_end < end ? sequence_end : end) - row;
+  auto [row, end] = rows_of(cut, piece, tile.args);
+  for (std::int64_t s = sequence_of(tile.args, row); row < end; ++s) {
+    place_rows(s, row, end, tile);
     if (tile.num_rows <= 0) continue;
-    tile.first_position = args.kv_lens.as<std::int32_t>()[s] - (sequence_end - row);
-    tile.pages = args.page_indices.as<std::int32_t>() + args.page_indptr.as<std::int32_t>()[s];
-    attend(tile);
+    for_stored_type(tile.args.kv.dtype, [&]<typename From>() { attend<From>(tile); });
     row += tile.num_rows;
   }
 }
+
+// The tiles of a shared row: of thread `thread`, with the scores that all threads share in the upper half of the rows of another
+// thread's memory, that of number `split`.
+class SharedRows {
+ public:
+  SharedRows(const Cut& cut, const AttentionArgs& args, float* scratch, std::int64_t max_kv_len)
+      : cut_(cut), args_(args), scratch_(scratch), max_kv_len_(max_kv_len) {}
+
+  Tile own_tile(std::int64_t thread) const {
+    return tile_in(scratch_ + thread * attention_thread_floats(max_kv_len_), max_kv_len_, args_);
+  }
+  void score(std::int64_t split, std::int64_t part, int thread) const {
+    const Tile tile = shared_tile(split, thread);
+    const std::int64_t base = tile.base(), groups = (tile.visible().end - base + kGroup - 1) / kGroup;
+    const Span part_positions{base + part * groups / cut_.parts * kGroup, base + (part + 1) * groups / cut_.parts * kGroup};
+    const Span positions = intersect(part_positions, tile.visible());
+    if (positions.size() <= 0) return;
+    for_stored_type(args_.kv.dtype, [&]<typename From>() { score_part<From>(tile, positions); });
+  }
+  void weigh(std::int64_t split, std::int64_t part, int thread) const {
+    const std::int64_t vectors = args_.kv.head_size / kLanes;
+    const Span elements{part * vectors / cut_.parts * kLanes, (part + 1) * vectors / cut_.parts * kLanes};
+    const FloatRows own_scores = own_tile(thread).scores;
+    for_stored_type(args_.kv.dtype, [&]<typename From>() { weigh_part<From>(shared_tile(split, thread), own_scores, elements); });
+  }
+
+ private:
+  Tile shared_tile(std::int64_t split, std::int64_t thread) const {
+    Tile tile = own_tile(thread);
+    tile.scores.first = own_tile(split).scores.row(kAttentionRows / 2);
+    place_heads(cut_, cut_.whole + split, 0, 1, tile);
+    const auto [row, end] = rows_of(cut_, cut_.whole + split, args_);
+    place_rows(sequence_of(args_, row), row, end, tile);
+    return tile;
+  }
+
+  const Cut& cut_;
+  const AttentionArgs& args_;
+  float* scratch_;
+  std::int64_t max_kv_len_;
+};
 
 }  // namespace
 
 void attention(const AttentionArgs& args, ThreadPool& pool, void* scratch) {
   if (args.kv_lens.dim(0) == 0) return;
   const std::int64_t max_kv_len = longest(args);
-  const Cut cut = cut_work(args, pool.num_threads());
+  const Cut cut = cut_work(args, pool.num_threads(), max_kv_len);
+  const SharedRows shared(cut, args, static_cast<float*>(scratch), max_kv_len);
   pool.parallel_for(cut.whole + cut.split * cut.parts, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
-    Tile tile = tile_in(static_cast<float*>(scratch) + thread * attention_thread_floats(max_kv_len), max_kv_len, args);
+    Tile tile = shared.own_tile(thread);
     for (std::int64_t i = begin; i < end; ++i) {
-      if (i < cut.whole) {
+      const std::int64_t part = i - cut.whole;
+      if (part < 0) {
         attend_piece(cut, i, 0, 1, tile);
+      } else if (cut.shares_rows) {
+        shared.score(part / cut.parts, part % cut.parts, thread);
       } else {
-        attend_piece(cut, cut.whole + (i - cut.whole) / cut.parts, (i - cut.whole) % cut.parts, cut.parts, tile);
+        attend_piece(cut, cut.whole + part / cut.parts, part % cut.parts, cut.parts, tile);
       }
     }
+  });
+  if (!cut.shares_rows) return;
+  pool.parallel_for(cut.split * cut.parts, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+    for (std::int64_t part = begin; part < end; ++part) shared.weigh(part / cut.parts, part % cut.parts, thread);
   });
 }
 

@@ -106,6 +106,11 @@ void weigh_rows(FloatRows weights, StoredRows<From> values, std::int64_t size, F
     add_weighted<From, kRows, kVectors<kRows>>(weights, {values.first + d, values.stride, values.count},
                                                {out.first + d, out.stride});
   }
+  if constexpr (kWide > 2 * kLanes) {
+    for (; d + 2 * kLanes <= size; d += 2 * kLanes) {
+      add_weighted<From, kRows, 2>(weights, {values.first + d, values.stride, values.count}, {out.first + d, out.stride});
+    }
+  }
   for (; d < size; d += kLanes) {
     add_weighted<From, kRows, 1>(weights, {values.first + d, values.stride, values.count}, {out.first + d, out.stride});
   }

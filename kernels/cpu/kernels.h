@@ -2,6 +2,7 @@
 // all variants give the same bits (docs/numerics.md), so a table may be swapped for another at any time.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "core/parallel.h"
@@ -44,8 +45,16 @@ std::size_t sample_scratch_bytes(std::int64_t vocabulary, int num_threads);
 
 // Quantised weights as panels (panel.h), the form in which products are fast: `from` [M, K] in rows, `to` packed_bytes(M, K) of
 // it.
+struct PackArgs {
+  TensorView from;
+  void* to;
+};
 std::int64_t packed_bytes(DType type, std::int64_t rows, std::int64_t inner);
-void pack_panels(const TensorView& from, void* to, ThreadPool& pool);
+void pack_panels(std::span<const PackArgs> matrices, ThreadPool& pool);
+inline void pack_panels(const TensorView& from, void* to, ThreadPool& pool) {
+  const PackArgs args{from, to};
+  pack_panels({&args, 1}, pool);
+}
 
 // Independent of the instruction set (double precision or pure copies).
 void rope_table(const RopeTableArgs& args, ThreadPool& pool);

@@ -98,6 +98,11 @@ struct MatrixForm {
   bool in_place = false;  // can be read where the file is mapped, if it is aligned there
 };
 
+// A matrix in host memory and its place on a device.
+struct MatrixUpload {
+  TensorView to, from;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -116,6 +121,10 @@ class Backend {
   // Fills `to`, of matrix_form(from) and from's shape, with `from`, in host memory. The bytes on the device are the device's
   // business even where type and layout are the same: it may keep them in another order.
   virtual void upload_matrix(const TensorView& to, const TensorView& from) = 0;
+  // The same for several at once. What lies one after the other, on both sides, is best uploaded together.
+  virtual void upload_matrices(std::span<const MatrixUpload> uploads) {
+    for (const MatrixUpload& upload : uploads) upload_matrix(upload.to, upload.from);
+  }
   // In order with the ops; the host's memory is free again on return.
   virtual void upload(void* to_device, const void* from_host, std::size_t bytes) = 0;
   virtual void download(void* to_host, const void* from_device, std::size_t bytes) = 0;  // waits

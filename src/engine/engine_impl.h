@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <memory>
 #include <optional>
 #include <random>
@@ -45,6 +46,10 @@ class Engine::Impl {
     RequestRecord* record = nullptr;
     int choice = 0;
   };
+
+  // With a tokenizer that is being loaded elsewhere.
+  Impl(std::unique_ptr<Backend> backend, std::future<Tokenizer> tokenizer, const std::string& model_path,
+       const EngineOptions& options);
 
   // Ids below can be sampled: logits may be padded beyond the vocabulary.
   int num_samplable() const { return std::min(tokenizer_.vocab_size(), model_.config.vocab_size); }

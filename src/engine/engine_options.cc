@@ -178,10 +178,16 @@ Backend& prepared(Backend& backend, const StepLimits& limits) {
 
 }  // namespace
 
+// A large vocabulary takes as long as the weights, so both are loaded at once; on this thread alone if there can be no other.
 Engine::Impl::Impl(const std::string& model_path, const EngineOptions& options, std::unique_ptr<Backend> backend)
-    : backend_(make_backend(options, std::move(backend))),
+    : Impl{make_backend(options, std::move(backend)),
+           std::async(std::launch::async | std::launch::deferred, load_tokenizer, model_path), model_path, options} {}
+
+Engine::Impl::Impl(std::unique_ptr<Backend> backend, std::future<Tokenizer> tokenizer, const std::string& model_path,
+                   const EngineOptions& options)
+    : backend_(std::move(backend)),
       model_(load_model(model_path, *backend_)),
-      tokenizer_(load_tokenizer(model_path)),
+      tokenizer_(tokenizer.get()),
       end_ids_(all_end_ids(tokenizer_, model_.config)),
       options_(complete(options, model_.config)),
       uploader_(prepared(*backend_, step_limits(options_, model_.config)), upload_shape(model_.config, options_.block_size),

@@ -34,6 +34,8 @@ class Descriptor {
        std::generic_category().message(error));
 }
 
+std::uintptr_t page_bytes() { return static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE)); }
+
 }  // namespace
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
@@ -54,9 +56,8 @@ MappedFile::~MappedFile() {
 }
 
 void give_back_pages(std::span<const std::byte> bytes) {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
-  const std::uintptr_t begin = round_up(address, page), end = (address + bytes.size()) / page * page;
+  const std::uintptr_t begin = round_up(address, page_bytes()), end = (address + bytes.size()) / page_bytes() * page_bytes();
   // Advice: nothing is lost if the system does not take it.
   if (begin < end) ::madvise(const_cast<std::byte*>(bytes.data()) + (begin - address), end - begin, MADV_DONTNEED);
 }

@@ -1,10 +1,12 @@
 // From files to Weights, in two passes: check every tensor and decide which are read in place; then fill one buffer of the
-// backend with the rest.
+// backend with the rest, in the order of the files, some megabytes at a time.
 #include "model/weights.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -20,6 +22,8 @@ namespace {
 
 constexpr std::int64_t kPieceRows = 256;       // what rows are converted together: many times what any device packs together
 constexpr std::int64_t kPlaceAlignment = 256;  // bytes, of each tensor in the buffer
+constexpr std::size_t kStretchBytes = std::size_t{8} << 20;  // converted together: fits in caches, and keeps threads busy
+constexpr std::size_t kLeastPageBytes = 4096;                // of any system
 
 // A tensor of the model with its bytes in the file, and its place in the buffer unless it is read where it is.
 struct Placement {
@@ -48,6 +52,7 @@ bool is_aligned(const FileTensor& tensor) {
   return reinterpret_cast<std::uintptr_t>(tensor.data.data()) % static_cast<std::size_t>(block_bytes(tensor.dtype)) == 0;
 }
 
+// In the order in which the tensors lie in the files.
 std::vector<Placement> match_tensors(const ModelFiles& files, std::vector<ExpectedTensor> expected) {
   std::unordered_map<std::string_view, const FileTensor*> by_name;
   for (const FileTensor& tensor : files.tensors) by_name.emplace(tensor.name, &tensor);
@@ -59,6 +64,8 @@ std::vector<Placement> match_tensors(const ModelFiles& files, std::vector<Expect
     placements.push_back({std::move(tensor), found->second});
     by_name.erase(found);
   }
+  std::sort(placements.begin(), placements.end(),
+            [](const Placement& a, const Placement& b) { return std::less<>()(a.source->data.data(), b.source->data.data()); });
   // A tensor without a role would change the answer if it were not left out: refuse rather than guess.
   for (const auto& [name, tensor] : by_name) {
     if (is_redundant(name, files)) continue;
@@ -110,38 +117,71 @@ std::vector<std::uint16_t> narrowed(const std::vector<float>& values, DType type
   return bits;
 }
 
-// Piece by piece, each of which leaves the memory again once it is converted, so that a large matrix is not there twice.
-void convert(const TensorView& to, const TensorView& from, Backend& backend) {
-  constexpr std::int64_t kPieceBytes = std::int64_t{8} << 20;
-  const std::int64_t bytes = row_bytes(from.dtype, from.dim(1));
-  const std::int64_t piece = round_up(kPieceBytes / std::max<std::int64_t>(bytes, 1) + 1, kPieceRows);
-  for (std::int64_t first = 0; first < from.dim(0); first += piece) {
-    const TensorView rows = from.rows(first, std::min(piece, from.dim(0) - first));
-    backend.upload_matrix(to.rows(first, rows.dim(0)), rows);
-    give_back_pages({rows.as<const std::byte>(), static_cast<std::size_t>(rows.num_bytes())});
+void fill_vector(const Placement& p, bool add_one, Backend& backend) {
+  const std::vector<float> values = widen(p, add_one && p.expected.is_norm);
+  void* const to = p.expected.place->data;
+  if (p.form.dtype == DType::kF32) return backend.upload(to, values.data(), values.size() * sizeof(float));
+  const std::vector<std::uint16_t> bits = narrowed(values, p.form.dtype);
+  backend.upload(to, bits.data(), bits.size() * sizeof(bits.front()));
+}
+
+// What lies one after the other in a file: vectors, and rows of matrices.
+struct Stretch {
+  std::vector<MatrixUpload> rows;
+  std::vector<const Placement*> vectors;
+  std::span<const std::byte> bytes;
+
+  // Whether `next` follows: no page, which might be another's, lies between.
+  bool continues_with(std::span<const std::byte> next) const {
+    const std::byte* const end = bytes.data() + bytes.size();
+    return std::less_equal<>()(end, next.data()) && next.data() - end < static_cast<std::ptrdiff_t>(kLeastPageBytes) &&
+           bytes.size() + next.size() <= kStretchBytes;
+  }
+};
+
+// The stretch that `bytes` belong to, the last one or a new one.
+Stretch& stretch_of(std::span<const std::byte> bytes, std::vector<Stretch>& stretches) {
+  if (stretches.empty() || !stretches.back().continues_with(bytes)) stretches.push_back({{}, {}, bytes.first(0)});
+  Stretch& stretch = stretches.back();
+  stretch.bytes = {stretch.bytes.data(), bytes.data() + bytes.size()};
+  return stretch;
+}
+
+void add_rows(const TensorView& to, const TensorView& from, std::vector<Stretch>& stretches) {
+  const std::int64_t row = std::max<std::int64_t>(row_bytes(from.dtype, from.dim(1)), 1);
+  const std::int64_t most = std::max(static_cast<std::int64_t>(kStretchBytes) / row / kPieceRows, std::int64_t{1}) * kPieceRows;
+  for (std::int64_t first = 0; first < from.dim(0); first += most) {
+    const TensorView rows = from.rows(first, std::min(most, from.dim(0) - first));
+    const std::span bytes(rows.as<const std::byte>(), static_cast<std::size_t>(rows.num_bytes()));
+    stretch_of(bytes, stretches).rows.push_back({to.rows(first, rows.dim(0)), rows});
   }
 }
 
-void fill(const Placement& p, bool add_one, std::byte* buffer, Backend& backend) {
-  if (p.expected.is_vector()) {
-    const std::vector<float> values = widen(p, add_one && p.expected.is_norm);
-    const TensorView vector(buffer + p.offset, p.form.dtype, {p.expected.rows});
-    if (p.form.dtype == DType::kF32) {
-      backend.upload(vector.data, values.data(), values.size() * sizeof(float));
+// Each stretch leaves the memory again once it is filled from, so that no large part of the files is there twice.
+void fill(const std::vector<Stretch>& stretches, bool add_one, Backend& backend) {
+  for (const Stretch& stretch : stretches) {
+    backend.upload_matrices(stretch.rows);
+    for (const Placement* vector : stretch.vectors) fill_vector(*vector, add_one, backend);
+    give_back_pages(stretch.bytes);
+  }
+}
+
+void fill(const std::vector<Placement>& placements, bool add_one, std::byte* buffer, Backend& backend) {
+  std::vector<Stretch> stretches;
+  for (const Placement& p : placements) {
+    TensorView& place = *p.expected.place;
+    if (p.expected.is_vector()) {
+      place = TensorView(buffer + p.offset, p.form.dtype, {p.expected.rows});
+      stretch_of(p.source->data, stretches).vectors.push_back(&p);
+    } else if (p.offset < 0) {
+      place = in_file(p);
     } else {
-      const std::vector<std::uint16_t> bits = narrowed(values, p.form.dtype);
-      backend.upload(vector.data, bits.data(), bits.size() * sizeof(bits.front()));
+      place = TensorView(buffer + p.offset, p.form.dtype, {p.expected.rows, p.expected.columns});
+      place.layout = p.form.layout;
+      add_rows(place, in_file(p), stretches);
     }
-    *p.expected.place = vector;
-    return;
   }
-  TensorView matrix = in_file(p);
-  if (p.offset >= 0) {
-    matrix = TensorView(buffer + p.offset, p.form.dtype, {p.expected.rows, p.expected.columns});
-    matrix.layout = p.form.layout;
-    convert(matrix, in_file(p), backend);
-  }
-  *p.expected.place = matrix;
+  fill(stretches, add_one, backend);
 }
 
 // Hugging Face multiplies by a constant of the embedding's type.
@@ -176,10 +216,8 @@ LoadedModel load_model(const std::string& path, Backend& backend) {
   storage->files = files.storage;
   if (buffer_bytes > 0) storage->buffer = backend.allocate(static_cast<std::size_t>(buffer_bytes));
   const bool add_one = files.naming == Naming::kHuggingFace && files.config.is_gemma();
-  for (const Placement& p : placements) {
-    fill(p, add_one, static_cast<std::byte*>(storage->buffer.data()), backend);
-    weights.num_bytes += p.form.num_bytes;
-  }
+  fill(placements, add_one, static_cast<std::byte*>(storage->buffer.data()), backend);
+  for (const Placement& p : placements) weights.num_bytes += p.form.num_bytes;
   backend.synchronize();
   if (files.config.tied_embeddings) weights.head = weights.embedding;
   if (files.naming == Naming::kHuggingFace && files.config.is_gemma()) {

@@ -1,7 +1,7 @@
 #include "text/bpe.h"
 
 #include <algorithm>
-#include <numeric>
+#include <bit>
 
 #include "core/check.h"
 #include "core/utf8.h"
@@ -26,54 +26,47 @@ void for_each_character(std::string_view text, Visit&& visit) {
   }
 }
 
-// Ranks by descending score; equal scores share a rank, so that the leftmost pair wins among them.
-std::vector<std::uint32_t> ranks_of(std::span<const float> scores) {
-  std::vector<std::size_t> order(scores.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
-  std::vector<std::uint32_t> ranks(scores.size());
-  std::uint32_t rank = 0;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    if (i > 0 && scores[order[i]] != scores[order[i - 1]]) ++rank;
-    ranks[order[i]] = rank;
-  }
-  return ranks;
+// Descending by score; equal scores share a rank, so that the leftmost pair wins among them.
+std::uint32_t rank_of(float score) {
+  constexpr std::uint32_t kSign = 0x80000000u;
+  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0f);  // -0 becomes 0
+  const std::uint32_t ascending = (bits & kSign) != 0 ? ~bits : bits | kSign;
+  return ~ascending;
 }
 
 }  // namespace
 
 Bpe::Bpe(std::vector<std::string_view> texts, std::span<const BpeMerge> merges, const BpeOptions& options)
-    : options_(options), texts_(std::move(texts)), merges_(merges.size()) {
+    : options_(options), texts_(std::move(texts)), ids_(texts_.size()), merges_(merges.size()), is_direct_(texts_.size()) {
   index_texts();
   std::uint32_t rank = 0;
   for (const BpeMerge& m : merges) merges_.insert(pair_key(m.left, m.right), {rank++, m.result});
   index_neighbours();
-  index_direct();
 }
 
 Bpe::Bpe(std::vector<std::string_view> texts, std::span<const float> scores, const BpeOptions& options)
-    : options_(options), texts_(std::move(texts)), merges_(2 * texts_.size()) {
-  QUIRE_CHECK(scores.size() == texts_.size() && !options.bytes_are_units);
+    : options_(options), texts_(std::move(texts)), ids_(texts_.size()), is_direct_(texts_.size()) {
+  QUIRE_CHECK(scores.size() == texts_.size() && !options.bytes_are_units && options.unknown >= 0);
   index_texts();
-  derive_merges(scores);
+  ranks_.reserve(scores.size());
+  for (const float score : scores) ranks_.push_back(rank_of(score));
   index_neighbours();
-  index_direct();
 }
 
 void Bpe::index_texts() {
-  ids_.reserve(texts_.size());
   for (std::size_t id = 0; id < texts_.size(); ++id) {
     if (texts_[id].empty()) continue;
-    ids_.emplace(texts_[id], static_cast<TokenId>(id));
+    ids_.insert(texts_, static_cast<TokenId>(id));
     longest_text_ = std::max(longest_text_, texts_[id].size());
   }
-  unit_symbols_.fill(kUnknown);
-  for (std::size_t b = 0; b < (options_.bytes_are_units ? 256 : 128); ++b) {
+  for (std::size_t b = 0; b < 256; ++b) {
     const char c = static_cast<char>(b);
-    if (const auto it = ids_.find(std::string_view(&c, 1)); it != ids_.end()) unit_symbols_[b] = it->second;
+    unit_symbols_[b] = options_.bytes_are_units || b < 128 ? find(std::string_view(&c, 1)) : kUnknown;
   }
   all_bytes_known_ = std::find(unit_symbols_.begin(), unit_symbols_.end(), kUnknown) == unit_symbols_.end();
 }
+
+TokenId Bpe::find(std::string_view text) const { return text.size() <= longest_text_ ? ids_.find(texts_, text) : -1; }
 
 // A merge can only join neighbours that stand side by side in some token, so a piece may be cut between all others before
 // merging. That keeps the queues short for models without pre-tokenisation, and changes nothing.
@@ -85,61 +78,24 @@ void Bpe::index_neighbours() {
       if (offset > 0 && left < 128 && right < 128) {
         ascii_neighbours_.set(left * 128 + right);
       } else if (offset > 0) {
-        neighbours_.insert(character_pair_key(left, right), 1);
+        neighbours_.insert(character_pair_key(left, right), {});
       }
       left = right;
     });
   }
 }
 
-// Most words of a text are tokens. Knowing which tokens merging itself would reach, one look-up replaces it.
-void Bpe::index_direct() {
-  direct_.assign(texts_.size(), false);
-  Scratch scratch;
-  for (std::size_t id = 0; id < texts_.size(); ++id) {
-    if (texts_[id].empty()) continue;
-    load_symbols(texts_[id], scratch);
-    merge(scratch);
-    direct_[id] = scratch.symbols[0].next < 0 && scratch.symbols[0].symbol == static_cast<TokenId>(id);
+// Most words of a text are tokens. Where merging itself would reach the token, one look-up replaces it.
+bool Bpe::merges_to_itself(TokenId id, Scratch& scratch) const {
+  const auto index = static_cast<std::size_t>(id);
+  Answer answer = is_direct_[index].load(std::memory_order_relaxed);
+  if (answer == Answer::kUnasked) {
+    load_symbols(texts_[index], scratch);
+    merge(texts_[index], scratch);
+    answer = scratch.symbols[0].next < 0 && scratch.symbols[0].symbol == id ? Answer::kYes : Answer::kNo;
+    is_direct_[index].store(answer, std::memory_order_relaxed);  // whoever asks at the same time finds the same
   }
-}
-
-std::int32_t Bpe::part_symbol(std::string_view part) {
-  if (const auto it = ids_.find(part); it != ids_.end()) return it->second;
-  unsigned length = 0;
-  decode_valid_utf8(part.data(), length);
-  if (length != part.size()) return kUnknown;
-  const auto next = static_cast<std::int32_t>(texts_.size() + inner_characters_.size());
-  return inner_characters_.emplace(part, next).first->second;
-}
-
-void Bpe::derive_merges(std::span<const float> scores) {
-  const std::vector<std::uint32_t> ranks = ranks_of(scores);
-  for (std::size_t id = 0; id < texts_.size(); ++id) {
-    const std::string_view text = texts_[id];
-    for_each_character(text, [&](std::size_t offset, unsigned, char32_t) {
-      if (offset == 0) return;
-      const std::int32_t left = part_symbol(text.substr(0, offset));
-      if (left == kUnknown) return;
-      const std::int32_t right = part_symbol(text.substr(offset));
-      if (right != kUnknown) merges_.insert(pair_key(left, right), {ranks[id], static_cast<TokenId>(id)});
-    });
-  }
-  for (std::size_t b = 0; b < 128; ++b) {
-    const char c = static_cast<char>(b);
-    if (unit_symbols_[b] == kUnknown) unit_symbols_[b] = character_symbol(std::string_view(&c, 1));
-  }
-}
-
-std::int32_t Bpe::character_symbol(std::string_view character) const {
-  if (const auto it = ids_.find(character); it != ids_.end()) return it->second;
-  const auto it = inner_characters_.find(character);
-  return it == inner_characters_.end() ? kUnknown : it->second;
-}
-
-const Bpe::Joined* Bpe::find_merge(std::int32_t left, std::int32_t right) const {
-  if (left == kUnknown || right == kUnknown) return nullptr;
-  return merges_.find(pair_key(left, right));
+  return answer == Answer::kYes;
 }
 
 bool Bpe::may_join(char32_t left, char32_t right) const {
@@ -150,9 +106,9 @@ bool Bpe::may_join(char32_t left, char32_t right) const {
 void Bpe::encode(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const {
   if (piece.empty()) return;
   scratch.last_is_unknown = false;
-  if (options_.ignore_merges && piece.size() <= longest_text_) {
-    if (const auto it = ids_.find(piece); it != ids_.end()) {
-      out.push_back(it->second);
+  if (options_.ignore_merges) {
+    if (const TokenId id = find(piece); id >= 0) {
+      out.push_back(id);
       return;
     }
   }
@@ -180,8 +136,7 @@ void Bpe::encode_parts(std::string_view piece, Scratch& scratch, std::vector<Tok
 
 bool Bpe::vanishes(std::string_view unit) const {
   const auto lead = static_cast<unsigned char>(unit[0]);
-  const bool has_symbol =
-      options_.bytes_are_units || lead < 128 ? unit_symbols_[lead] != kUnknown : character_symbol(unit) != kUnknown;
+  const bool has_symbol = options_.bytes_are_units || lead < 128 ? unit_symbols_[lead] != kUnknown : find(unit) != kUnknown;
   return !has_symbol && !has_byte_tokens(unit);
 }
 
@@ -216,15 +171,13 @@ bool Bpe::has_byte_tokens(std::string_view character) const {
 }
 
 void Bpe::encode_part(std::string_view part, Scratch& scratch, std::vector<TokenId>& out) const {
-  if (part.size() <= longest_text_) {
-    if (const auto it = ids_.find(part); it != ids_.end() && direct_[static_cast<std::size_t>(it->second)]) {
-      out.push_back(it->second);
-      scratch.last_is_unknown = false;
-      return;
-    }
+  if (const TokenId id = find(part); id >= 0 && merges_to_itself(id, scratch)) {
+    out.push_back(id);
+    scratch.last_is_unknown = false;
+    return;
   }
   load_symbols(part, scratch);
-  merge(scratch);
+  merge(part, scratch);
   emit(part, scratch, out);
 }
 
@@ -238,7 +191,7 @@ void Bpe::load_symbols(std::string_view part, Scratch& scratch) const {
       symbol = unit_symbols_[lead];
     } else {
       decode_valid_utf8(part.data() + i, length);
-      symbol = character_symbol(part.substr(i, length));
+      symbol = find(part.substr(i, length));
     }
     const auto index = static_cast<std::int32_t>(scratch.symbols.size());
     const auto begin = static_cast<std::uint32_t>(i);
@@ -249,17 +202,26 @@ void Bpe::load_symbols(std::string_view part, Scratch& scratch) const {
 }
 
 // Best rank first, leftmost among equals. A candidate whose symbols have changed since is skipped when it comes up.
-void Bpe::merge(Scratch& scratch) const {
+void Bpe::merge(std::string_view part, Scratch& scratch) const {
   auto& symbols = scratch.symbols;
   auto& queue = scratch.queue;
   const auto worse = [](const Scratch::Candidate& a, const Scratch::Candidate& b) {
     return a.rank != b.rank ? a.rank > b.rank : a.left > b.left;
   };
   const auto at = [&](std::int32_t index) -> Scratch::Symbol& { return symbols[static_cast<std::size_t>(index)]; };
+  const auto join = [&](const Scratch::Symbol& left, const Scratch::Symbol& right) -> std::optional<Joined> {
+    if (!ranks_.empty()) {
+      const TokenId id = find(part.substr(left.begin, right.end - left.begin));
+      return id < 0 ? std::nullopt : std::optional(Joined{ranks_[static_cast<std::size_t>(id)], id});
+    }
+    if (left.symbol == kUnknown || right.symbol == kUnknown) return std::nullopt;
+    const Joined* joined = merges_.find(pair_key(left.symbol, right.symbol));
+    return joined == nullptr ? std::nullopt : std::optional(*joined);
+  };
   const auto candidate = [&](std::int32_t left) {
     const std::int32_t right = left < 0 ? -1 : at(left).next;
-    const Joined* joined = right < 0 ? nullptr : find_merge(at(left).symbol, at(right).symbol);
-    if (joined == nullptr) return false;
+    const std::optional<Joined> joined = right < 0 ? std::nullopt : join(at(left), at(right));
+    if (!joined) return false;
     queue.push_back({joined->rank, left, right, at(right).end, joined->symbol});
     return true;
   };
@@ -288,7 +250,7 @@ void Bpe::merge(Scratch& scratch) const {
 void Bpe::emit(std::string_view part, Scratch& scratch, std::vector<TokenId>& out) const {
   for (std::int32_t i = 0; i >= 0; i = scratch.symbols[static_cast<std::size_t>(i)].next) {
     const Scratch::Symbol& s = scratch.symbols[static_cast<std::size_t>(i)];
-    if (s.symbol >= 0 && s.symbol < static_cast<std::int32_t>(texts_.size())) {
+    if (s.symbol != kUnknown) {
       out.push_back(s.symbol);
       scratch.last_is_unknown = false;
     } else {

@@ -1,19 +1,22 @@
 // Bpe: byte-pair encoding (Sennrich et al. 2016, arXiv:1508.07909) of one piece of text, by merge ranks or by SentencePiece's
-// scores. Both are one table from pairs of symbols to a rank and the joined symbol; a queue applies it in O(n log n).
-// Owns the table, refers to the texts of a Vocabulary, knows nothing of pre-tokenisation. Any number of threads may encode.
+// scores. Ranks are a table from pairs of symbols to a rank and the joined symbol; by scores the joined text is looked up. A
+// queue applies either in O(n log n). Owns its tables, refers to the texts of a Vocabulary, knows nothing of pre-tokenisation.
+// Any number of threads may encode.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <bitset>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "quire/request.h"
 #include "text/flat_table.h"
+#include "text/text_index.h"
 
 namespace quire::text {
 
@@ -38,6 +41,7 @@ class Bpe {
   // `merges`: best first.
   Bpe(std::vector<std::string_view> texts, std::span<const BpeMerge> merges, const BpeOptions& options);
   // SentencePiece's rule: join the neighbours whose concatenation is the token with the highest score.
+  // REQUIRES: an unknown token, characters as units, scores finite.
   Bpe(std::vector<std::string_view> texts, std::span<const float> scores, const BpeOptions& options);
 
   // Working memory of encode(), to be kept between calls.
@@ -51,16 +55,14 @@ class Bpe {
     std::uint32_t rank;
     std::int32_t symbol;
   };
-  // A symbol is a token id, kUnknown, or texts_.size() + i: a character that only occurs inside of tokens.
+  // A symbol is a token id, or a character that is no token.
   static constexpr std::int32_t kUnknown = -1;
+  enum class Answer : std::uint8_t { kUnasked, kYes, kNo };
 
   void index_texts();
   void index_neighbours();
-  void index_direct();
-  void derive_merges(std::span<const float> scores);
-  std::int32_t part_symbol(std::string_view part);
-  std::int32_t character_symbol(std::string_view character) const;
-  const Joined* find_merge(std::int32_t left, std::int32_t right) const;
+  TokenId find(std::string_view text) const;  // -1: none
+  bool merges_to_itself(TokenId id, Scratch& scratch) const;
   bool may_join(char32_t left, char32_t right) const;
   // Units without any token vanish where there is no unknown token.
   template <typename Visit>
@@ -72,21 +74,22 @@ class Bpe {
   void encode_parts(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const;
   void encode_part(std::string_view part, Scratch& scratch, std::vector<TokenId>& out) const;
   void load_symbols(std::string_view part, Scratch& scratch) const;
-  void merge(Scratch& scratch) const;
+  void merge(std::string_view part, Scratch& scratch) const;
   void emit(std::string_view part, Scratch& scratch, std::vector<TokenId>& out) const;
   void emit_unknown(std::string_view character, Scratch& scratch, std::vector<TokenId>& out) const;
 
   BpeOptions options_;
   std::vector<std::string_view> texts_;
-  std::unordered_map<std::string_view, TokenId> ids_;
-  std::unordered_map<std::string_view, std::int32_t> inner_characters_;
+  TextIndex ids_;
   std::array<std::int32_t, 256> unit_symbols_{};  // of each byte, or of each ASCII character
   bool all_bytes_known_ = false;
-  std::size_t longest_text_ = 0;  // bytes
-  FlatTable<Joined> merges_;
-  FlatTable<char> neighbours_;               // pairs of characters that stand side by side in some token
+  std::size_t longest_text_ = 0;             // bytes
+  FlatTable<Joined> merges_;                 // by ranks: of pairs of symbols
+  std::vector<std::uint32_t> ranks_;         // by scores: of tokens; empty: by ranks
+  FlatTable<Nothing> neighbours_;            // pairs of characters that stand side by side in some token
   std::bitset<128 * 128> ascii_neighbours_;  // the same, of ASCII
-  std::vector<bool> direct_;                 // merging the token's own text yields just this token
+  // Whether merging the token's own text yields just this token. Found out when it is first asked.
+  mutable std::vector<std::atomic<Answer>> is_direct_;
 };
 
 class Bpe::Scratch {

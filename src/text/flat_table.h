@@ -10,6 +10,8 @@
 
 namespace quire::text {
 
+struct Nothing {};  // the value of a set's keys
+
 template <typename Value>
 class FlatTable {
  public:
@@ -36,7 +38,7 @@ class FlatTable {
   static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};
   struct Slot {
     std::uint64_t key = kEmpty;
-    Value value{};
+    [[no_unique_address]] Value value{};
   };
 
   static std::uint64_t mix(std::uint64_t key) {

@@ -98,7 +98,7 @@ std::vector<AddedToken> added_tokens(const Vocabulary& vocabulary, bool user_def
 std::vector<BpeMerge> read_merges(const GgufVocabulary& file, const Vocabulary& vocabulary) {
   std::vector<BpeMerge> merges;
   merges.reserve(file.merges.size());
-  FlatTable<char> seen(file.merges.size());
+  FlatTable<Nothing> seen(file.merges.size());
   for (std::size_t i = 0; i < file.merges.size(); ++i) {
     const std::string_view text = file.merges[i];
     const std::size_t space = text.find(' ', 1);
@@ -116,7 +116,7 @@ std::vector<BpeMerge> read_merges(const GgufVocabulary& file, const Vocabulary& 
     const BpeMerge merge{find(left), find(right), find(std::string(left) += right)};
     const std::uint64_t key =
         (std::uint64_t{static_cast<std::uint32_t>(merge.left)} << 32) | static_cast<std::uint32_t>(merge.right);
-    if (!seen.insert(key, 1))
+    if (!seen.insert(key, {}))
       fail(ErrorCode::kInvalidFile, "tokenizer.ggml.merges[{}]: \"{}\" occurs twice", i, repair_utf8(text));
     merges.push_back(merge);
   }

@@ -113,7 +113,7 @@ std::vector<BpeMerge> read_merges(const JsonElement& model, const TokenList& lis
   const JsonElement merges = model.at("merges");
   std::vector<BpeMerge> result;
   result.reserve(merges.array().size());
-  FlatTable<char> seen(merges.array().size());
+  FlatTable<Nothing> seen(merges.array().size());
   std::string joined;
   for (std::size_t i = 0; i < merges.array().size(); ++i) {
     const auto [left, right] = read_merge(merges, i);
@@ -127,7 +127,7 @@ std::vector<BpeMerge> read_merges(const JsonElement& model, const TokenList& lis
     const BpeMerge merge{find(left), find(right), find(joined)};
     const std::uint64_t key =
         (std::uint64_t{static_cast<std::uint32_t>(merge.left)} << 32) | static_cast<std::uint32_t>(merge.right);
-    if (!seen.insert(key, 1)) merges.at(i).invalid("\"{}\" and \"{}\" were merged before", left, right);
+    if (!seen.insert(key, {})) merges.at(i).invalid("\"{}\" and \"{}\" were merged before", left, right);
     result.push_back(merge);
   }
   return result;

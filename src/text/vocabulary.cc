@@ -50,25 +50,18 @@ std::string to_bytes(const std::string& token, TokenType type, const ByteRules& 
 }  // namespace
 
 Vocabulary::Vocabulary(std::vector<std::string> tokens, std::vector<TokenType> types, const ByteRules& rules)
-    : tokens_(std::move(tokens)), types_(std::move(types)) {
+    : tokens_(std::move(tokens)), types_(std::move(types)), ids_(tokens_.size()) {
   QUIRE_CHECK(tokens_.size() == types_.size());
   QUIRE_CHECK(tokens_.size() <= static_cast<std::size_t>(kMaxVocabulary));
   bytes_.reserve(tokens_.size());
-  ids_.reserve(tokens_.size());
   for (TokenId id = 0; id < size(); ++id) {
     bytes_.push_back(to_bytes(token(id), type(id), rules));
     if (token(id).empty()) continue;
-    const auto [where, is_new] = ids_.emplace(token(id), id);
-    if (!is_new && type(id) != TokenType::kUnused) {
-      fail(ErrorCode::kInvalidFile, "vocabulary: the tokens {} and {} are both \"{}\"", where->second, id,
-           repair_utf8(token(id)));
+    const TokenId other = ids_.insert(tokens_, id);
+    if (other >= 0 && type(id) != TokenType::kUnused) {
+      fail(ErrorCode::kInvalidFile, "vocabulary: the tokens {} and {} are both \"{}\"", other, id, repair_utf8(token(id)));
     }
   }
-}
-
-TokenId Vocabulary::find(std::string_view token) const {
-  const auto it = ids_.find(token);
-  return it == ids_.end() ? -1 : it->second;
 }
 
 char32_t byte_to_character(unsigned char byte) { return kByteMap.character[byte]; }

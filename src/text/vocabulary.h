@@ -7,10 +7,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "quire/request.h"
+#include "text/text_index.h"
 
 namespace quire::text {
 
@@ -48,7 +48,7 @@ class Vocabulary {
 
   int size() const { return static_cast<int>(tokens_.size()); }
   bool contains(TokenId id) const { return id >= 0 && id < size(); }
-  TokenId find(std::string_view token) const;  // -1: none
+  TokenId find(std::string_view token) const { return ids_.find(tokens_, token); }  // -1: none
 
   // REQUIRES: contains(id), for all below.
   const std::string& token(TokenId id) const { return tokens_[static_cast<std::size_t>(id)]; }
@@ -61,7 +61,7 @@ class Vocabulary {
   std::vector<std::string> tokens_;  // as in the file
   std::vector<std::string> bytes_;   // what they stand for
   std::vector<TokenType> types_;
-  std::unordered_map<std::string_view, TokenId> ids_;
+  TextIndex ids_;
 };
 
 // GPT-2's map between bytes and printable characters: 21-7E, A1-AC and AE-FF stand for themselves, the other 68 bytes, in

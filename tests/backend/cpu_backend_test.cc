@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstring>
 #include <functional>
+#include <tuple>
 
 #include "core/check.h"
 #include "tests/support/cpu_variants.h"
@@ -116,6 +118,44 @@ TEST_P(CpuBackendTest, QuantisedMatricesAreKeptInPanels) {
   backend.embed({rows, tokens, floats(row_values, {3, 64})});
   backend.embed({panels, tokens, floats(panel_values, {3, 64})});
   EXPECT_TRUE(same_bits(panel_values, row_values));
+}
+
+// Several at once, panels and rows, some of them not whole groups, are what they are one by one.
+TEST_P(CpuBackendTest, MatricesUploadedTogether) {
+  CpuBackend backend(table(), {.num_threads = 2});
+  struct Matrix {
+    DType type;
+    std::int64_t rows, columns;
+    std::vector<std::uint8_t> file;
+    DeviceBuffer together, alone;
+  };
+  std::vector<Matrix> matrices;
+  for (const auto& [type, rows, columns] :
+       {std::tuple(DType::kQ8_0, 300, 64), std::tuple(DType::kF32, 3, 32), std::tuple(DType::kQ4_K, 17, 512),
+        std::tuple(DType::kQ5_0, 1, 32), std::tuple(DType::kQ6_K, 160, 256)}) {
+    Matrix matrix{type, rows, columns, {}, {}, {}};
+    matrix.file.resize(static_cast<std::size_t>(row_bytes(type, std::int64_t{rows} * columns)));
+    for (std::size_t i = 0; i < matrix.file.size(); ++i) matrix.file[i] = static_cast<std::uint8_t>(hash(i + matrices.size()));
+    matrices.push_back(std::move(matrix));
+  }
+  std::vector<MatrixUpload> uploads;
+  for (Matrix& m : matrices) {
+    const TensorView from(m.file.data(), m.type, {m.rows, m.columns});
+    const MatrixForm form = backend.matrix_form(from, MatrixUse::kProduct);
+    TensorView to = from;
+    to.layout = form.layout;
+    for (DeviceBuffer* buffer : {&m.alone, &m.together}) {
+      *buffer = backend.allocate(static_cast<std::size_t>(form.num_bytes));
+      std::memset(buffer->data(), 0xee, buffer->bytes());
+      to.data = buffer->data();
+      if (buffer == &m.alone) backend.upload_matrix(to, from);
+    }
+    uploads.push_back({to, from});
+  }
+  backend.upload_matrices(uploads);
+  for (const Matrix& m : matrices)
+    EXPECT_EQ(std::memcmp(m.alone.data(), m.together.data(), m.alone.bytes()), 0) << to_string(m.type);
+  backend.upload_matrices({});
 }
 
 TEST_P(CpuBackendTest, AttentionWithGrowingScratch) {

@@ -1,10 +1,15 @@
 #include "backend/cpu/host_memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <new>
+#include <vector>
 
 #include "quire/error.h"
 
@@ -86,6 +91,62 @@ TEST(AllocateHostMemory, TooMuchIsAnErrorThatNamesTheSize) {
       EXPECT_NE(std::string(error.what()).find(std::to_string(bytes)), std::string::npos) << error.what();
     }
   }
+}
+
+// Nine megabytes without a page yet.
+class Untouched {
+ public:
+  static constexpr std::size_t kBytes = std::size_t{9} << 20;
+  Untouched() : memory_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    if (memory_ == MAP_FAILED) throw std::bad_alloc();
+    madvise(memory_, kBytes, MADV_NOHUGEPAGE);
+  }
+  ~Untouched() { munmap(memory_, kBytes); }
+  Untouched(const Untouched&) = delete;
+  Untouched& operator=(const Untouched&) = delete;
+
+  char* at(std::size_t offset) const { return static_cast<char*>(memory_) + offset; }
+  std::size_t resident_pages() const {
+    std::vector<unsigned char> pages(kBytes / page_);
+    mincore(memory_, kBytes, pages.data());
+    return static_cast<std::size_t>(std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; }));
+  }
+  std::size_t page() const { return page_; }
+
+ private:
+  void* memory_;
+  std::size_t page_ = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+};
+
+TEST(PageList, BringsInWhatItHoldsAndChangesNothing) {
+  const Untouched memory;
+  if (madvise(memory.at(0), memory.page(), MADV_POPULATE_WRITE) != 0) GTEST_SKIP() << "a system that takes no such advice";
+  *memory.at(0) = 7;
+  PageList pages;
+  pages.add(memory.at(0), 3 * memory.page() + 1, PageList::Access::kWrite);
+  pages.add(memory.at(std::size_t{3} << 20), std::size_t{5} << 20, PageList::Access::kWrite);
+  EXPECT_GE(pages.size(), 1 + 3) << "cut at the edges of huge pages";
+  EXPECT_LE(pages.size(), 2 + 4);
+  EXPECT_EQ(memory.resident_pages(), 1u);
+  for (std::int64_t piece = 0; piece < pages.size(); ++piece) pages.bring_in(piece);
+  EXPECT_EQ(memory.resident_pages(), 4 + (std::size_t{5} << 20) / memory.page());
+  EXPECT_EQ(*memory.at(0), 7);
+}
+
+TEST(PageList, JoinsWhatLiesTogether) {
+  const Untouched memory;
+  PageList pages;
+  for (std::size_t i = 0; i < 3000; ++i) {  // two rows of small stretches, one to read and one to write
+    pages.add(memory.at(i * 1000), 900, PageList::Access::kRead);
+    pages.add(memory.at((std::size_t{5} << 20) + i * 1000), 1000, PageList::Access::kWrite);
+  }
+  EXPECT_LE(pages.size(), 3 + 3);
+  pages.add(memory.at(0), 1, PageList::Access::kRead);  // before the last
+  const std::int64_t size = pages.size();
+  pages.add(memory.at(2 * memory.page()), 1, PageList::Access::kRead);  // a page between
+  EXPECT_EQ(pages.size(), size + 1);
+  pages.add(memory.at(0), 0, PageList::Access::kWrite);
+  EXPECT_EQ(pages.size(), size + 1);
 }
 
 }  // namespace

@@ -89,10 +89,11 @@ void expect_refusal(const std::string& program, const std::string& arguments, in
 // ---- bad input
 
 TEST(BenchPrograms, RefuseWrongCommandLines) {
-  for (const char* program : {"throughput_bench", "memory_report", "single_stream_bench", "matmul_bench", "cpu_attention_bench",
-                              "scheduler_bench", "logprob_bench"}) {
-    const bool has_model = std::string_view("throughput_bench memory_report single_stream_bench logprob_bench").find(program) !=
-                           std::string_view::npos;
+  for (const char* program : {"throughput_bench", "memory_report", "single_stream_bench", "load_bench", "matmul_bench",
+                              "cpu_attention_bench", "scheduler_bench", "logprob_bench"}) {
+    const bool has_model =
+        std::string_view("throughput_bench memory_report single_stream_bench load_bench logprob_bench").find(program) !=
+        std::string_view::npos;
     const std::string required = !has_model ? "" : program[0] == 'l' ? "--model x --golden x " : "--model x ";
     expect_refusal(program, required + "--no-such-flag", 2, "--no-such-flag");
     expect_refusal(program, required + "--json /nonexistent/folder/x.json", 2, "/nonexistent/folder");
@@ -139,7 +140,7 @@ TEST(BenchPrograms, RefuseWrongCommandLines) {
 
 TEST(BenchPrograms, RefuseWhatIsNoModel) {
   std::ofstream(folder() / "broken.gguf") << "GGUF, or so it says";
-  for (const char* program : {"throughput_bench", "memory_report", "single_stream_bench"}) {
+  for (const char* program : {"throughput_bench", "memory_report", "single_stream_bench", "load_bench"}) {
     expect_refusal(program, "--model /nonexistent.gguf", 1, "/nonexistent.gguf: no such file");
     expect_refusal(program, "--model " + (folder() / "broken.gguf").string(), 1, "broken.gguf");
   }
@@ -262,6 +263,27 @@ TEST(BenchPrograms, KernelBenchesReportEveryLine) {
   EXPECT_EQ(unwritable.status, 1);
   EXPECT_THAT(unwritable.error, HasSubstr("cannot write /dev/full"));
   EXPECT_THAT(unwritable.out, Not(HasSubstr("\"bench\"")));
+}
+
+TEST(BenchPrograms, LoadIsTimedBesideARead) {
+  TinyModelSpec spec;
+  write_safetensors(spec, folder() / "load");
+  for (const std::string& path : {tiny_model(), (folder() / "load").string()}) {
+    const Result result = run("load_bench", "--repeat 2 --threads 1 --model " + path);
+    ASSERT_EQ(result.status, 0) << result.error;
+    const json::object report = result.report();
+    std::uintmax_t bytes = fs::is_directory(path) ? 0 : fs::file_size(path);
+    if (bytes == 0)
+      for (const auto& entry : fs::directory_iterator(path)) bytes += entry.file_size();
+    EXPECT_EQ(report.at("file_bytes").to_number<std::uintmax_t>(), bytes) << path;
+    EXPECT_GT(report.at("peak_bytes").to_number<std::int64_t>(), 0);
+    for (const char* state : {"page_cache", "page_cache_dropped"}) {
+      const json::object& times = report.at(state).as_object();
+      const double read = number(times.at("read_s").at("median")), load = number(times.at("load_s").at("median"));
+      EXPECT_GT(read, 0.0);
+      EXPECT_NEAR(load / read, number(times.at("ratio")), 1e-6 * load / read) << state;
+    }
+  }
 }
 
 // ---- memory

@@ -84,6 +84,28 @@ TEST_P(AttentionTest, ThreadsDoNotChangeABit) {
   EXPECT_TRUE(same_bits(run_attention(single, table(), 4), run_attention(single, table(), 1)));
 }
 
+// Fewer long rows than threads: they are shared, by positions and by elements of the head. Beside them a short row, one
+// that sees nothing, and sequences without rows.
+TEST_P(AttentionTest, RowsSharedByThreadsKeepTheirBits) {
+  for (const auto& [head_size, dtype] : {std::pair(64, DType::kF16), std::pair(80, DType::kF32), std::pair(256, DType::kBF16)}) {
+    for (const int window : {0, 391}) {
+      SCOPED_TRACE(head_size);
+      AttentionCase attention{.sequences = {{1, 1, 700}}, .num_heads = 9, .num_kv_heads = 3, .head_size = head_size};
+      attention.window = window;
+      attention.dtype = dtype;
+      const std::vector<float> alone = run_attention(attention, table(), 1);
+      EXPECT_TRUE(near(alone, PagedAttention(attention).expected(), 2e-5, 2e-6));
+      for (const int threads : {2, 5}) EXPECT_TRUE(same_bits(run_attention(attention, table(), threads), alone)) << threads;
+      attention.block_size = 24;
+      EXPECT_TRUE(same_bits(run_attention(attention, table(), 4), alone));
+      attention.sequences = {{2, 0, 9}, {3, 1, 5}, {1, 1, 700}, {4, 0, 0}, {5, 2, 1}, {6, 0, 1}, {7, 1, 384}};
+      attention.num_heads = attention.num_kv_heads = 1;
+      const std::vector<float> several = run_attention(attention, table(), 1);
+      for (const int threads : {3, 7}) EXPECT_TRUE(same_bits(run_attention(attention, table(), threads), several)) << threads;
+    }
+  }
+}
+
 TEST_P(AttentionTest, ChunksAndDecodeEqualTheWholePrefill) {
   constexpr int kLength = 75;
   for (const int window : {0, 20}) {

@@ -176,6 +176,19 @@ TEST_P(MatmulTest, ExtremeFiniteActivationsStayDefined) {
   }
 }
 
+// Four blocks are quantised together unless one of them is zero, tiny or not finite: such a block at each place among them.
+TEST_P(MatmulTest, UnusualBlocksBesideOthers) {
+  constexpr std::int64_t kInner = 256;
+  for (const float value : {0.0f, 0x1p-101f, 0x1p-100f, 3e38f, std::numeric_limits<float>::infinity()}) {
+    for (std::size_t block = 0; block < 5; ++block) {
+      MatmulProblem problem(GetParam(), 5, kInner, 2, false, 8);
+      for (std::size_t i = 0; i < 32; ++i) problem.x[block * 32 + i] = i % 2 == 0 ? value : -value;
+      const std::vector<float> reference = problem.run(*all_kernels().front());
+      for (const cpu::KernelTable* kernels : all_kernels()) expect_same_bits(problem.run(*kernels), reference);
+    }
+  }
+}
+
 // All bits of the weights set (-128 in Q8_0, the largest value and scale elsewhere) and activations at +-127: the largest sums
 // that the 16-bit steps of a kernel can meet.
 TEST_P(MatmulTest, LargestIntegersDoNotOverflow) {

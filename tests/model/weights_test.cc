@@ -191,6 +191,23 @@ TEST(Weights, AreAlignedWhateverTheFile) {
   }
 }
 
+// More megabytes than are filled in together: matrices cut into several pieces, and many that share one.
+TEST(Weights, LargeOnesAreFilledPieceByPiece) {
+  TinyModelSpec spec;
+  spec.weight_type = DType::kQ8_0;
+  spec.hidden_size = 256;
+  spec.mlp_size = 1024;
+  spec.vocab_size = 40'000;
+  spec.num_layers = 8;
+  spec.with_tokenizer = false;
+  const auto parts = test::write_split_gguf(spec, temp("large"), 2);
+  MemoryBackend host(true), device(false);
+  const LoadedModel in_place = load_model(parts[0], host);
+  const LoadedModel uploaded = load_model(parts[0], device);
+  EXPECT_THAT(differences(in_place, uploaded), ::testing::IsEmpty());
+  EXPECT_EQ(device.uploaded_bytes(), static_cast<std::size_t>(uploaded.weights.num_bytes));
+}
+
 TEST(Weights, ComeFromShardsAndSplitFiles) {
   const TinyModelSpec spec = test::tiny_model_spec("qwen3");
   const auto whole = temp("whole"), sharded = temp("sharded");

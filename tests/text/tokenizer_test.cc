@@ -1,9 +1,11 @@
 // Encoding and decoding with small vocabularies: merging, byte fallback, added tokens, and what a file may get wrong.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <ctime>
+#include <map>
 
 #include "core/utf8.h"
 #include "tests/text/expect_error.h"
@@ -40,6 +42,15 @@ TEST(Bpe, WholePieceWinsOnlyWhereTheModelIgnoresMerges) {
   EXPECT_THAT(encode(make_tokenizer(v), "abc"), ElementsAre("ab", "c"));
   v.pre = "llama-bpe";
   EXPECT_THAT(encode(make_tokenizer(v), "abc"), ElementsAre("abc"));
+}
+
+TEST(Bpe, WhatWasLearntInOneTextHoldsInTheNext) {
+  const Tokenizer t = make_tokenizer(byte_level_vocabulary("gpt-2", {"a b", "b c", "ab c", "c d"}));
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_THAT(encode(t, "abc"), ElementsAre("abc"));
+    EXPECT_THAT(encode(t, "cd"), ElementsAre("cd"));
+    EXPECT_THAT(encode(t, "bcd"), ElementsAre("bc", "d"));
+  }
 }
 
 TEST(Bpe, BytesWithoutATokenVanishBeforeMerging) {
@@ -82,6 +93,47 @@ TEST(SentencePiece, UnknownCharactersBecomeBytesOrOneUnknown) {
   for (int b = 0; b < 256; ++b) v.types[3 + b] = 5;
   for (int b = 0; b < 256; ++b) v.tokens[3 + b] = "";
   EXPECT_THAT(encode(make_tokenizer(v), "\u00e9\u00e9a\u00e9"), ElementsAre("<unk>", "a", "<unk>"));
+}
+
+// The rule itself, one joining after the other.
+std::vector<std::string> joined_by_score(const std::map<std::string, float>& scores, const std::string& text) {
+  std::vector<std::string> symbols;
+  for (const char c : text) symbols.emplace_back(1, c);
+  for (;;) {
+    std::size_t best = symbols.size();
+    for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
+      const auto score = [&](std::size_t at) { return scores.find(symbols[at] + symbols[at + 1]); };
+      if (score(i) == scores.end()) continue;
+      if (best == symbols.size() || score(i)->second > score(best)->second) best = i;
+    }
+    if (best == symbols.size()) break;
+    symbols[best] += symbols[best + 1];
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+  std::vector<std::string> tokens;
+  for (const std::string& symbol : symbols)
+    tokens.push_back(scores.contains(symbol) ? symbol : fmt::format("<0x{:02X}>", symbol[0]));
+  return tokens;
+}
+
+// Some of the scores are equal, or zeros of both signs. The second encoding finds what the first has learnt.
+RC_GTEST_PROP(SentencePiece, JoinsByTheRule, ()) {
+  const auto word = [](char last) {
+    return rc::gen::resize(4, rc::gen::nonEmpty(rc::gen::container<std::string>(rc::gen::inRange('a', last))));
+  };
+  const auto pieces = *rc::gen::unique<std::vector<std::string>>(word('d'));
+  auto v = sentencepiece_vocabulary(pieces);
+  v.add_space_prefix = false;
+  std::map<std::string, float> scores;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const float score = *rc::gen::element(-2.5f, -1.0f, -0.0f, 0.0f, 1e-30f, 3.0f, 1e30f);
+    scores[pieces[i]] = v.scores[v.scores.size() - pieces.size() + i] = score;
+  }
+  const Tokenizer t = make_tokenizer(v);
+  for (const auto& text :
+       *rc::gen::container<std::vector<std::string>>(rc::gen::container<std::string>(rc::gen::inRange('a', 'f')))) {
+    for (int round = 0; round < 2; ++round) RC_ASSERT(encode(t, text) == joined_by_score(scores, text));
+  }
 }
 
 TEST(SentencePiece, PrefixSpaceAtTheStartAndAfterControlTokens) {

@@ -35,8 +35,34 @@ MatrixForm CpuBackend::matrix_form(const TensorView& matrix, MatrixUse use) cons
 }
 
 void CpuBackend::upload_matrix(const TensorView& to, const TensorView& from) {
-  if (to.layout == Layout::kPanels) return cpu::pack_panels(from, to.data, pool_);
-  upload(to.data, from.data, static_cast<std::size_t>(from.num_bytes()));
+  const MatrixUpload upload{to, from};
+  upload_matrices({&upload, 1});
+}
+
+void CpuBackend::upload_matrices(std::span<const MatrixUpload> uploads) {
+  bring_in(uploads);
+  std::vector<cpu::PackArgs> panels;
+  for (const auto& [to, from] : uploads) {
+    if (to.layout == Layout::kPanels) {
+      panels.push_back({from, to.data});
+    } else {
+      upload(to.data, from.data, static_cast<std::size_t>(from.num_bytes()));
+    }
+  }
+  cpu::pack_panels(panels, pool_);
+}
+
+// All pages of both sides before the threads meet in them: two that touch the same new page at once both clear one.
+void CpuBackend::bring_in(std::span<const MatrixUpload> uploads) {
+  PageList pages;
+  for (const auto& [to, from] : uploads) {
+    const auto to_bytes = to.layout == Layout::kPanels ? cpu::packed_bytes(to.dtype, to.dim(0), to.dim(1)) : to.num_bytes();
+    pages.add(to.data, static_cast<std::size_t>(to_bytes), PageList::Access::kWrite);
+    pages.add(from.data, static_cast<std::size_t>(from.num_bytes()), PageList::Access::kRead);
+  }
+  pool_.parallel_for(pages.size(), 1, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t piece = begin; piece < end; ++piece) pages.bring_in(piece);
+  });
 }
 
 void CpuBackend::check_attention(const KvLayer& kv, int) const {

@@ -23,6 +23,7 @@ class CpuBackend final : public Backend {
   bool reads_host_memory() const override { return true; }
   MatrixForm matrix_form(const TensorView& matrix, MatrixUse use) const override;
   void upload_matrix(const TensorView& to, const TensorView& from) override;
+  void upload_matrices(std::span<const MatrixUpload> uploads) override;
   void upload(void* to_device, const void* from_host, std::size_t bytes) override;
   void download(void* to_host, const void* from_device, std::size_t bytes) override;
   void synchronize() override {}
@@ -48,6 +49,7 @@ class CpuBackend final : public Backend {
 
  private:
   void* scratch(std::size_t bytes);
+  void bring_in(std::span<const MatrixUpload> uploads);
 
   const cpu::KernelTable& kernels_;
   ThreadPool pool_;

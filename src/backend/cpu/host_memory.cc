@@ -1,6 +1,7 @@
 #include "backend/cpu/host_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -17,6 +18,8 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+std::uintptr_t page_bytes() { return static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE)); }
 
 void free_small(void* data, std::size_t) { std::free(data); }
 void free_pages(void* data, std::size_t bytes) { munmap(data, round_up(bytes, kHugePage)); }
@@ -72,6 +75,38 @@ DeviceBuffer allocate_host_memory(std::size_t bytes) {
   if (data == nullptr)
     fail(ErrorCode::kOutOfMemory, "the host cannot give {} bytes ({} available)", bytes, available_host_bytes());
   return {data, bytes, small ? free_small : free_pages};
+}
+
+void PageList::add(const void* data, std::size_t bytes, Access access) {
+  const std::uintptr_t page = page_bytes();
+  std::uintptr_t at = reinterpret_cast<std::uintptr_t>(data);
+  const std::uintptr_t end = at + bytes;
+  std::size_t& last = last_[static_cast<std::size_t>(access)];
+  if (last > 0) {
+    const std::uintptr_t last_end = pieces_[last - 1].end;
+    if (at >= last_end && at - last_end < page) at = last_end;
+  }
+  while (at < end) {
+    const std::uintptr_t next = std::min(end, (at / kHugePage + 1) * kHugePage);
+    if (at % kHugePage != 0 && last > 0 && pieces_[last - 1].end == at) {
+      pieces_[last - 1].end = next;
+    } else {
+      pieces_.push_back({at, next, access});
+      last = pieces_.size();
+    }
+    at = next;
+  }
+}
+
+void PageList::bring_in(std::int64_t piece) const {
+#if defined(MADV_POPULATE_READ) && defined(MADV_POPULATE_WRITE)
+  const auto [begin, end, access] = pieces_[static_cast<std::size_t>(piece)];
+  const std::uintptr_t first = begin / page_bytes() * page_bytes();
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses are cut as numbers
+  madvise(reinterpret_cast<void*>(first), end - first, access == Access::kRead ? MADV_POPULATE_READ : MADV_POPULATE_WRITE);
+#else
+  (void)piece;
+#endif
 }
 
 std::size_t available_host_bytes(const std::filesystem::path& root) {

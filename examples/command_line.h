@@ -4,6 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <optional>
+#include <string>
+
+// For every option that is an unsigned number: CLI11 takes -1 for the largest one.
+inline CLI::Validator unsigned_number() {
+  const auto refuse = [](std::string& text) { return text.starts_with('-') ? text + " is below 0" : std::string(); };
+  return CLI::Validator(refuse, "");
+}
 
 // The status to end with, if the command line says so.
 inline std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {

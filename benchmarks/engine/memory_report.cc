@@ -194,6 +194,7 @@ int main(int argc, char** argv) {
   app.add_option("--model", options.model, "GGUF file (of a split model any one), or folder with safetensors")->required();
   app.add_option("--memory", options.memory, "memory for weights, KV and all else, as 8G or 512M; what fits is told")
       ->transform(CLI::AsSizeValue(true))
+      ->transform(unsigned_number())
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));
   app.add_option("--tokens", options.tokens, "lengths of requests, prompt and answer together")
       ->delimiter(',')

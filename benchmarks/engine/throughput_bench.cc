@@ -217,7 +217,7 @@ int main(int argc, char** argv) {
   app.add_option("--kv-megabytes", options.kv_megabytes, "KV memory; 0: enough for --lock-step, else the engine's choice")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
   app.add_flag("!--no-prefix-cache", options.prefix_cache, "compute every prompt whole");
-  app.add_option("--seed", options.prompts.seed, "of the random prompts")->capture_default_str();
+  app.add_option("--seed", options.prompts.seed, "of the random prompts")->capture_default_str()->check(unsigned_number());
   bench::add_common_flags(app, options.flags);
   dataset->excludes(lock_step);
   if (const auto status = parse_command_line(app, argc, argv)) return *status;

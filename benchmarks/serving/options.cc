@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include "examples/command_line.h"
+
 namespace quire::bench {
 namespace {
 
@@ -64,7 +66,10 @@ void add_load_options(CLI::App& app, ServeBenchOptions& options, OptionTexts& te
       ->group(load)
       ->capture_default_str();
   app.add_option("--trace", options.trace, "times and lengths of a file: Mooncake, Azure or BurstGPT")->group(load);
-  app.add_option("--trace-first-row", options.replay.first_row, "where to begin")->group(load)->capture_default_str();
+  app.add_option("--trace-first-row", options.replay.first_row, "where to begin")
+      ->group(load)
+      ->check(unsigned_number())
+      ->capture_default_str();
   app.add_option("--time-scale", options.replay.time_scale, "multiplies the trace's times; 0.5: twice the load")
       ->group(load)
       ->capture_default_str();
@@ -80,6 +85,7 @@ void add_request_options(CLI::App& app, ServeBenchOptions& options, OptionTexts&
   const std::string requests = "Requests";
   app.add_option("--num-requests", options.workload.num_requests, "of each run; of a trace, at most")
       ->group(requests)
+      ->check(unsigned_number())
       ->capture_default_str();
   app.add_option("--input-tokens", texts.input_tokens, "N, or N:M for all lengths between")
       ->group(requests)
@@ -96,9 +102,13 @@ void add_request_options(CLI::App& app, ServeBenchOptions& options, OptionTexts&
   app.add_option("--prompts", texts.prompts, "ids, or text of as many tokens")->group(requests)->capture_default_str();
   app.add_option("--temperature", options.endpoint.temperature, "of sampling")->group(requests)->capture_default_str();
   app.add_flag("--stop-at-eos", texts.stops_at_eos, "let the model end an answer; else ignore_eos is asked for")->group(requests);
-  app.add_option("--seed", options.workload.seed, "of arrivals, lengths and prompts")->group(requests)->capture_default_str();
+  app.add_option("--seed", options.workload.seed, "of arrivals, lengths and prompts")
+      ->group(requests)
+      ->check(unsigned_number())
+      ->capture_default_str();
   app.add_option("--warmup", options.num_warmup, "requests before the first run that do not count")
       ->group(requests)
+      ->check(unsigned_number())
       ->capture_default_str();
 }
 
@@ -110,6 +120,7 @@ void add_result_options(CLI::App& app, ServeBenchOptions& options, OptionTexts& 
   app.add_option("--slo-e2e-ms", options.limits.e2e_ms, "of the whole request")->group(result);
   app.add_option("--allow-failures", options.allowed_failures, "failed requests that do not spoil a run")
       ->group(result)
+      ->check(unsigned_number())
       ->capture_default_str();
   app.add_option("--request-timeout-s", texts.request_timeout_s, "a request that takes longer has failed")
       ->group(result)

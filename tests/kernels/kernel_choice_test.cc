@@ -82,7 +82,9 @@ void wrong_sample(const SampleArgs& args, ThreadPool& pool, void* scratch) {
 
 // Each op, broken, is found and named, and the reference is used in its place.
 TEST(KernelChoice, SelfCheckFindsADifferenceInEveryOp) {
-  const auto expect_found = [](std::string_view op, const auto& spoil) {
+  std::size_t found = 0;
+  const auto expect_found = [&found](std::string_view op, const auto& spoil) {
+    ++found;
     KernelTable table = portable_kernels();
     EXPECT_EQ(first_difference(table, portable_kernels()), "");
     spoil(table);
@@ -100,6 +102,8 @@ TEST(KernelChoice, SelfCheckFindsADifferenceInEveryOp) {
   expect_found("gated_activation", [](KernelTable& t) { t.gated_activation = wrong_gated_activation; });
   expect_found("softcap", [](KernelTable& t) { t.softcap = wrong_softcap; });
   expect_found("sample", [](KernelTable& t) { t.sample = wrong_sample; });
+  constexpr std::size_t kNumOps = (sizeof(KernelTable) - sizeof(KernelTable::isa)) / sizeof(KernelTable::embed);
+  EXPECT_EQ(found, kNumOps) << "an op of KernelTable is not broken here";
 }
 
 // What decoding a model does: one query row, heads of whole vectors.

@@ -363,6 +363,13 @@ def main():
     if not (build / "build.ninja").exists():
         parser.error(f"{options.build} is no build folder: cmake --preset dev && cmake --build --preset dev")
 
+    for source in options.source:
+        if not (ROOT / source).is_file():
+            parser.error(f"--source {source}: there is no such file")
+    known = subprocess.run(["ninja", "-C", build, "-t", "targets", "all"], capture_output=True, text=True, check=True).stdout
+    for test in options.test:
+        if f"/{test}: " not in known:
+            parser.error(f"--test {test}: there is no such program in {options.build}")
     sources = [ROOT / source for source in options.source] or Target(build, options.test[0]).kernel_sources()
     sources = [source for source in sources if mutants_of(source, ROOT)]
     if options.list:

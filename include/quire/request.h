@@ -56,7 +56,8 @@ struct SamplingParams {
 struct Request {
   std::vector<TokenId> prompt = {};  // at least one token; `Tokenizer::encode` and `ChatTemplate::encode` make them
   SamplingParams sampling = {};
-  int priority = 0;                             // lower runs earlier; equal: by arrival
+  int priority = 0;  // lower runs earlier; equal: by arrival. While lower keeps coming a prompt may wait for ever, also in its
+                     // middle; streams that are answered go on
   std::string cache_salt = {};                  // requests share cached prefixes only with the same salt
   std::optional<std::int64_t> timeout_us = {};  // from submit; then the request ends with FinishReason::kDeadline
 };

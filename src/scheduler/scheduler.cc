@@ -190,9 +190,9 @@ const StepPlan& Scheduler::schedule(std::int64_t now_us, int prefill_limit) {
   return plan_;
 }
 
+// Every decode has its token, whatever stands before it: a stream that is answered does not stop for a prompt.
 Scheduler::Budget Scheduler::budget_of_step(int prefill_limit) const {
   const int all = options_.max_batched_tokens;
-  if (prefill_limit == kNoLimit) return {all, all};
   const auto num_decodes = static_cast<int>(std::count_if(
       running_.begin(), running_.end(), [](const Sequence* sequence) { return sequence->num_missing_tokens() == 1; }));
   if (num_decodes == 0) return {all, all};  // nobody waits for a next token

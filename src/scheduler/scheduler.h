@@ -3,12 +3,13 @@
 // and ends what is finished. It owns the sequences and the blocks; it never sees a tensor, a thread or a clock.
 //
 // The policy: (0) at most one running sequence makes place for a waiting one of strictly higher priority when max_running is
-// reached; (1) running sequences, by priority and arrival, each get min(missing, budget) tokens, and where the caller limits
-// prefill, decodes first of all; (2) where blocks are missing the last running sequence is preempted and later recomputed, so the
-// first always advances; (3) as long as nothing had to be preempted for blocks, waiting sequences in order adopt their cached
-// prefix and take what budget is left, up to the first that does not fit: those of strictly higher priority than a running prompt
-// before it, the others last; (4) submit() has refused what could never run alone. There is no ageing: lower priority waits while
-// higher keeps coming.
+// reached; (1) running sequences, by priority and arrival, each get min(missing, budget) tokens, where every decode has one of
+// the budget that no prompt takes, and the caller may limit prefill further; (2) where blocks are missing the last running
+// sequence is preempted and later recomputed, so the first always advances; (3) as long as nothing had to be preempted for
+// blocks, waiting sequences in order adopt their cached prefix and take what budget is left, up to the first that does not fit:
+// those of strictly higher priority than a running prompt before it, the others last; (4) submit() has refused what could never
+// run alone. There is no ageing: prompts of lower priority wait while higher keeps coming, those half computed with the blocks
+// that they hold.
 //
 // Not thread-safe. Between schedule() and commit() only submit(), finish() and the const functions may be called.
 #pragma once

@@ -103,6 +103,29 @@ TEST(Scheduler, WaitingPromptsOfHigherPriorityGoBeforeRunningOnes) {
   simulation.run();
 }
 
+// A stream gets its token in every step, whatever prompts of higher priority run before it or keep coming.
+TEST(Scheduler, AStreamDoesNotStopForPrompts) {
+  SchedulerOptions options = small_options();
+  options.num_blocks = 400;
+  options.max_context = 1'000;
+  for (const bool with_prompt : {false, true}) {
+    Simulation simulation(options);
+    const SequenceId stream = simulation.submit({.prompt = counting(3), .max_tokens = 200, .priority = 5});
+    simulation.step();
+    if (with_prompt) {
+      simulation.submit({.prompt = counting(160, 10), .max_tokens = 1, .priority = 4});
+      simulation.step();
+    }
+    const std::size_t before = simulation.records[stream].received.size();
+    for (int i = 0; i < 50; ++i) {
+      simulation.submit({.prompt = counting(16, 16 * i % 900), .max_tokens = 1, .priority = 0});
+      simulation.step();
+    }
+    EXPECT_EQ(simulation.records[stream].received.size() - before, 50u) << with_prompt;
+    simulation.run();
+  }
+}
+
 // One that does not fit holds nobody up who runs, and is overtaken by nobody who waits.
 TEST(Scheduler, WaitingPromptsThatDoNotFitLeaveTheBudgetToRunningOnes) {
   SchedulerOptions options = small_options();

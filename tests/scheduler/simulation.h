@@ -87,7 +87,7 @@ class Simulation {
     if (lacked_blocks) check_admitted(running_before);
     if (scheduler.stats().num_preemptions == before.num_preemptions) check_prefill_limit(running_before);
     scheduler.check_invariants();
-    check_plan();
+    check_plan(scheduler.stats().num_preemptions != before.num_preemptions);
     if (in_flight) in_flight();
     const std::vector<TokenId> sampled = execute(current);
     events.clear();
@@ -200,7 +200,7 @@ class Simulation {
     require(!any_decodes || num_prefill <= prefill_limit, "prefill beyond its limit");
   }
 
-  void check_plan() const {
+  void check_plan(bool has_preempted) const {
     const SchedulerOptions& options = scheduler.options();
     int num_tokens = 0;
     std::set<const Sequence*> planned;
@@ -215,14 +215,21 @@ class Simulation {
     }
     require(num_tokens == plan.num_tokens && num_tokens <= options.max_batched_tokens, "token budget");
     if (allow_empty_plan) return;
+    const auto num_next_tokens = std::count_if(plan.entries.begin(), plan.entries.end(), [](const ScheduledSequence& entry) {
+      return entry.num_tokens == 1 && entry.samples;
+    });
     int num_alive = 0;
     for (const auto& [id, record] : records) {
       const Sequence* sequence = scheduler.find(id);
       num_alive += sequence != nullptr ? 1 : 0;
       if (sequence == nullptr || sequence->state() == SequenceState::kWaiting) continue;
-      const bool is_held_back = prefill_limit != Scheduler::kNoLimit && sequence->num_missing_tokens() > 1;
-      require(planned.contains(sequence) || num_tokens == options.max_batched_tokens || is_held_back,
-              "a running sequence was skipped");
+      if (sequence->num_missing_tokens() == 1) {  // prompts get one token at least
+        require(planned.contains(sequence) || num_next_tokens >= options.max_batched_tokens - 1, "a running stream was skipped");
+      } else {  // what was kept for a stream that was preempted later is lost
+        const bool is_held_back = prefill_limit != Scheduler::kNoLimit || has_preempted;
+        require(planned.contains(sequence) || num_tokens == options.max_batched_tokens || is_held_back,
+                "a running prompt was skipped");
+      }
     }
     require(num_alive == 0 || num_tokens > 0, "nothing advances");
   }

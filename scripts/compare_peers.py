@@ -238,7 +238,7 @@ def markdown(files):
         with open(name, encoding="utf-8") as file:
             report = json.load(file)
         for row in report["rows"]:
-            rows[row["model"], row["figure"]] = row, len(next(iter(row["rounds"].values())))
+            rows[row["model"], row["figure"]] = row, max(map(len, row["rounds"].values()), default=0)
     lines = ["| model | figure | quire | llama.cpp | OpenVINO | ratio to the faster peer (range) | target | rounds |",
              "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     for (model, figure), (row, rounds) in rows.items():

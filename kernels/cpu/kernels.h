@@ -47,7 +47,7 @@ std::size_t sample_scratch_bytes(std::int64_t vocabulary, int num_threads);
 // it.
 struct PackArgs {
   TensorView from;
-  void* to;
+  void* to = nullptr;
 };
 std::int64_t packed_bytes(DType type, std::int64_t rows, std::int64_t inner);
 void pack_panels(std::span<const PackArgs> matrices, ThreadPool& pool);

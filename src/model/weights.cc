@@ -201,6 +201,7 @@ std::vector<PlannedWeight> plan_weights(const ModelFiles& files, const Backend& 
   std::vector<Placement> placements = match_tensors(files, expected_tensors(files.config, files.naming, places));
   lay_out(placements, files.config, places, backend);
   std::vector<PlannedWeight> planned;
+  planned.reserve(placements.size());
   for (const Placement& p : placements) planned.push_back({p.source, p.form});
   return planned;
 }

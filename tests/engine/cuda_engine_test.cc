@@ -161,7 +161,8 @@ TEST_P(CudaEngineOfOneFamily, ReplayedStepsFollowAGrowingNumberOfParts) {
 #endif
 
 class CudaEngineReplay : public CudaEngineFixture {};
-INSTANTIATE_TEST_SUITE_P(OneAndSixGroups, CudaEngineReplay, ::testing::Values("llama", "gemma3"));
+INSTANTIATE_TEST_SUITE_P(OneAndSixGroups, CudaEngineReplay, ::testing::Values("llama", "gemma3"),
+                         [](const auto& family) { return std::string(family.param); });
 
 // Steps of decode rows are recorded and replayed, with other sequences, blocks and lengths in them than those recorded.
 TEST_P(CudaEngineReplay, StepsOfOtherSequencesBlocksAndLengths) {

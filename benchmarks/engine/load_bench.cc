@@ -12,6 +12,7 @@
 
 #include <boost/json.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -30,7 +31,7 @@ using quire::bench::median, quire::bench::spread;
 
 struct Options {
   std::string model;
-  quire::bench::CommonFlags flags{.json = "", .repeats = 5, .threads = 0};
+  quire::bench::CommonFlags flags;
 };
 
 class Descriptor {
@@ -78,7 +79,7 @@ void drop_from_page_cache(const std::vector<fs::path>& files) {
 std::int64_t memory_bytes(std::string_view field) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);)
-    if (line.starts_with(field)) return std::stoll(line.substr(field.size())) * 1024;
+    if (line.starts_with(field)) return std::strtoll(line.c_str() + field.size(), nullptr, 10) * 1024;
   throw std::runtime_error(fmt::format("/proc/self/status names no {}", field));
 }
 

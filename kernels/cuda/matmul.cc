@@ -185,8 +185,8 @@ bool takes(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const
   return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= Matmul::kWorkspaceBytes;
 }
 
-// Of [first, last] the first number of rows that the algorithm does not take; last + 1: it takes all. The library answers from
-// tables in about a microsecond.
+// Of [first, last] the first number of rows that the algorithm does not take; last + 1: it takes all. The library should answer
+// from tables; nobody has timed it on a GPU yet, where the largest steps mean some hundred thousand questions.
 std::int64_t first_refused(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const TensorView& x,
                            const Projection& p, std::int64_t first, std::int64_t last) {
   std::int64_t rows = first;

@@ -98,6 +98,8 @@ TEST_P(AttentionTest, RowsSharedByThreadsKeepTheirBits) {
       for (const int threads : {2, 5}) EXPECT_TRUE(same_bits(run_attention(attention, table(), threads), alone)) << threads;
       attention.block_size = 24;
       EXPECT_TRUE(same_bits(run_attention(attention, table(), 4), alone));
+      attention.sequences = {{8, 2, 700}};  // no row of its own for each sequence
+      EXPECT_TRUE(same_bits(run_attention(attention, table(), 5), run_attention(attention, table(), 1)));
       attention.sequences = {{2, 0, 9}, {3, 1, 5}, {1, 1, 700}, {4, 0, 0}, {5, 2, 1}, {6, 0, 1}, {7, 1, 384}};
       attention.num_heads = attention.num_kv_heads = 1;
       const std::vector<float> several = run_attention(attention, table(), 1);

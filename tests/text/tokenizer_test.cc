@@ -77,6 +77,14 @@ TEST(SentencePiece, HighestScoreFirst) {
   EXPECT_THAT(encode(make_tokenizer(v), " ab"), ElementsAre("\u2581", "ab"));
 }
 
+TEST(SentencePiece, ZerosOfBothSignsAreEqual) {
+  auto v = sentencepiece_vocabulary({"a", "b", "c", "ab", "bc"});
+  v.add_space_prefix = false;
+  v.scores[v.scores.size() - 2] = -0.0f;
+  v.scores[v.scores.size() - 1] = 0.0f;
+  EXPECT_THAT(encode(make_tokenizer(v), "abc"), ElementsAre("ab", "c")) << "the leftmost";
+}
+
 // "x" is no token itself; "xy" can be reached all the same.
 TEST(SentencePiece, CharactersThatOnlyOccurInsideOfTokens) {
   auto v = sentencepiece_vocabulary({"y", "xy"});

@@ -9,12 +9,6 @@
 namespace quire::text {
 namespace {
 
-std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
-  return (std::uint64_t{static_cast<std::uint32_t>(left)} << 32) | static_cast<std::uint32_t>(right);
-}
-
-std::uint64_t character_pair_key(char32_t left, char32_t right) { return (std::uint64_t{left} << 32) | right; }
-
 // Calls visit(offset, length, code point) for each character. REQUIRES: valid UTF-8.
 template <typename Visit>
 void for_each_character(std::string_view text, Visit&& visit) {
@@ -78,7 +72,7 @@ void Bpe::index_neighbours() {
       if (offset > 0 && left < 128 && right < 128) {
         ascii_neighbours_.set(left * 128 + right);
       } else if (offset > 0) {
-        neighbours_.insert(character_pair_key(left, right), {});
+        neighbours_.insert(pair_key(left, right), {});
       }
       left = right;
     });
@@ -100,7 +94,7 @@ bool Bpe::merges_to_itself(TokenId id, Scratch& scratch) const {
 
 bool Bpe::may_join(char32_t left, char32_t right) const {
   if (left < 128 && right < 128) return ascii_neighbours_[left * 128 + right];
-  return neighbours_.find(character_pair_key(left, right)) != nullptr;
+  return neighbours_.find(pair_key(left, right)) != nullptr;
 }
 
 void Bpe::encode(std::string_view piece, Scratch& scratch, std::vector<TokenId>& out) const {

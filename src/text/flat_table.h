@@ -12,6 +12,12 @@ namespace quire::text {
 
 struct Nothing {};  // the value of a set's keys
 
+// The key of two ids, or of two characters.
+template <typename T>
+std::uint64_t pair_key(T left, T right) {
+  return (std::uint64_t{static_cast<std::uint32_t>(left)} << 32) | static_cast<std::uint32_t>(right);
+}
+
 template <typename Value>
 class FlatTable {
  public:

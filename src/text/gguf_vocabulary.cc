@@ -114,9 +114,7 @@ std::vector<BpeMerge> read_merges(const GgufVocabulary& file, const Vocabulary& 
       return id;
     };
     const BpeMerge merge{find(left), find(right), find(std::string(left) += right)};
-    const std::uint64_t key =
-        (std::uint64_t{static_cast<std::uint32_t>(merge.left)} << 32) | static_cast<std::uint32_t>(merge.right);
-    if (!seen.insert(key, {}))
+    if (!seen.insert(pair_key(merge.left, merge.right), {}))
       fail(ErrorCode::kInvalidFile, "tokenizer.ggml.merges[{}]: \"{}\" occurs twice", i, repair_utf8(text));
     merges.push_back(merge);
   }

@@ -125,9 +125,8 @@ std::vector<BpeMerge> read_merges(const JsonElement& model, const TokenList& lis
     joined = left;
     joined += right;
     const BpeMerge merge{find(left), find(right), find(joined)};
-    const std::uint64_t key =
-        (std::uint64_t{static_cast<std::uint32_t>(merge.left)} << 32) | static_cast<std::uint32_t>(merge.right);
-    if (!seen.insert(key, {})) merges.at(i).invalid("\"{}\" and \"{}\" were merged before", left, right);
+    if (!seen.insert(pair_key(merge.left, merge.right), {}))
+      merges.at(i).invalid("\"{}\" and \"{}\" were merged before", left, right);
     result.push_back(merge);
   }
   return result;

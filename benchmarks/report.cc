@@ -119,4 +119,12 @@ json::object spread(const std::vector<double>& values) {
   return {{"median", median(values)}, {"min", *least}, {"max", *most}};
 }
 
+std::int64_t own_memory(std::string_view field) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(field) && line[field.size()] == ':') return std::stoll(line.substr(field.size() + 1)) * 1024;
+  }
+  throw std::runtime_error(fmt::format("/proc/self/status names no {}", field));
+}
+
 }  // namespace quire::bench

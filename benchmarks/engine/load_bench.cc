@@ -12,7 +12,6 @@
 
 #include <boost/json.hpp>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -75,14 +74,6 @@ void drop_from_page_cache(const std::vector<fs::path>& files) {
   }
 }
 
-// Kilobytes of /proc/self/status as bytes.
-std::int64_t memory_bytes(std::string_view field) {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(field)) return std::strtoll(line.c_str() + field.size(), nullptr, 10) * 1024;
-  throw std::runtime_error(fmt::format("/proc/self/status names no {}", field));
-}
-
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -117,11 +108,11 @@ quire::Engine time_load(const Options& options, Timings& timings) {
 std::int64_t measure_peak(const Options& options, json::object& report) {
   malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << 5;  // the peak begins anew
-  const std::int64_t before = memory_bytes("VmRSS:");
+  const std::int64_t before = quire::bench::own_memory("VmRSS");
   Timings timings;
   const quire::Engine engine = time_load(options, timings);
   quire::bench::add_engine(report, options.model, engine);
-  return memory_bytes("VmHWM:") - before;
+  return quire::bench::own_memory("VmHWM") - before;
 }
 
 json::object show(const char* name, const Timings& timings, std::string& table) {

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <malloc.h>
 
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -44,10 +43,7 @@ std::string row(const std::string& name, std::int64_t bytes, const std::string& 
 // Bytes of this process in memory.
 std::int64_t resident_bytes() {
   malloc_trim(0);
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("VmRSS:")) return std::stoll(line.substr(6)) * 1024;
-  fail(ErrorCode::kIo, "/proc/self/status names no VmRSS");
+  return bench::own_memory("VmRSS");
 }
 
 // ---- the plan

@@ -233,15 +233,14 @@ void Scheduler::preempt_last() {
 void Scheduler::plan_sequences(Budget& budget) {
   bool may_admit = true;
   for (std::size_t i = 0; i < running_.size() && budget.all > 0; ++i) {
-    const Sequence* const next = running_[i];
-    const int num_missing = next->num_missing_tokens();
+    Sequence& sequence = *running_[i];
+    const int num_missing = sequence.num_missing_tokens();
     const bool decodes = num_missing == 1;
     if (!decodes && may_admit) {
       const std::size_t num_before = running_.size();
-      admit_waiting(budget, next->spec().priority);
+      admit_waiting(budget, sequence.spec().priority);
       i += running_.size() - num_before;
     }
-    Sequence& sequence = *running_[i];
     const int most = decodes ? budget.all : std::min(budget.all, budget.prefill);
     if (most == 0) continue;  // decodes behind it have their own
     const std::size_t num_running = running_.size();

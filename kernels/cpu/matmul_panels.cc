@@ -18,7 +18,7 @@ constexpr int kBlocksAtOnce = 24;     // unpacked for reuse: 15 to 18 KB, half o
 constexpr int kPrefetchBytes = 4096;  // ahead of a stream of panels
 constexpr int kCacheLine = 64;
 
-constexpr int kManyRows = QUIRE_ISA_AVX512 ? 8 : 3;   // three: their sums of 16 bits and of floats fill sixteen registers
+constexpr int kManyRows = QUIRE_ISA_AVX512 ? 8 : 3;  // three: their sums of 16 bits and of floats fill sixteen registers
 
 using Sums = Floats[kRowsAtOnce];
 

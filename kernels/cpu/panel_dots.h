@@ -53,13 +53,16 @@ template <DType kType, int kRows>
 // are below 2^15. Eight bits are multiplied as magnitudes, with their signs moved to the activations; -128 becomes an unsigned
 // 128.
 template <DType kType>
-inline constexpr int kAdds = kType == DType::kQ8_0 ? 1 : has_half_scales(kType) ? 2 : has_five_bits(kType) ? 4 : 8;
+inline constexpr int kAdds = kType == DType::kQ8_0    ? 1
+                             : has_half_scales(kType) ? 2
+                             : has_five_bits(kType)   ? 4
+                                                      : 8;
 
 // Long sums are added up where they stand: GCC 12 takes all products of a block first, and has them wait in memory (1.4 times
 // the time). The shorter ones it orders better alone.
 template <DType kType>
 [[gnu::always_inline]] inline void pin(Ints& sum) {
-  if constexpr (kAdds<kType> > 2) asm("" : "+x"(sum));
+  if constexpr (kAdds < kType >> 2) asm("" : "+x"(sum));
 }
 
 template <DType kType, int kRows>
@@ -79,7 +82,7 @@ template <DType kType, int kRows>
         }
       }
     };
-    if constexpr (kAdds<kType> > 2) {
+    if constexpr (kAdds < kType >> 2) {
 #pragma GCC unroll 8
       for (int j = first; j < first + kAdds<kType>; ++j) add_products(j);
     } else {

@@ -195,9 +195,9 @@ class OpenVino:
             if "ready" not in ready:
                 self.worker.wait(timeout=30)
                 self.errors.seek(0)
-                errors = self.errors.read().strip().splitlines() or ["no reason given"]
+                errors = (ready.get("error") or self.errors.read()).strip().splitlines() or ["no reason given"]
                 self.worker = None
-                self.refusal = "does not load this file: " + errors[-1][-120:]
+                self.refusal = "does not run this model: " + errors[-1][:160]
                 raise NotAvailable(self.refusal)
             self.version = ready["ready"]
         self.worker.stdin.write(json.dumps(job) + "\n")

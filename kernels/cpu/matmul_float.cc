@@ -33,8 +33,7 @@ constexpr int kCacheLine = 64;
 // The tile that fills the registers: with two vectors to a F32x16 six sums, else sixteen.
 constexpr int kWeightsAtOnce = QUIRE_ISA_AVX512 ? 4 : 2;
 constexpr int kRowsAtOnce = QUIRE_ISA_AVX512 ? 4 : 3;
-constexpr int kMost = 4;               // rows of weights, rows of activations
-constexpr std::int64_t kChunk = 1024;  // weights of a row that are widened at a time: those of a tile take half of an L1 cache
+constexpr int kMost = 4;  // rows of weights, rows of activations
 
 using Sums = F32x16[kMost][kMost];  // [row of activations][row of weights]
 
@@ -107,6 +106,7 @@ void multiply_few_rows(const Tile& t, int i) {
 #if QUIRE_ISA_AVX2
 
 constexpr int kVectors = kLanes / kWidth;  // of sixteen lanes
+constexpr std::int64_t kChunk = 1024;  // weights of a row that are widened at a time: those of a tile take half of an L1 cache
 
 // Weights [begin, begin + kChunk) of some rows, as floats, with zeros up to a multiple of sixteen.
 struct Widened {

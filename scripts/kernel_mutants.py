@@ -16,6 +16,9 @@ CALLS = ("__syncthreads", "__syncwarp", "cp_async_wait", "cp_async_commit")
 COMPARISON = re.compile(r"(?<![<>\-=])(?:<=|>=|==|!=|<|>)(?![<>=])")
 OPERATORS = {"+": "-", "-": "+", "*": "a row further", "/": "%", "%": "/", "^": "|", "<<": ">>", ">>": "<<"}
 BOUNDS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+# A quotient of constants that something is divided by: where it is whole its remainder is 0, and compilers take a division by 0
+# for one that is never done.
+DIVISOR = re.compile(r"[/%] \((?:\d+|k[A-Z]\w*) (/) (?:\d+|k[A-Z]\w*)\)")
 INTEGER = re.compile(r"(?<![\w.])(?:0[xX][0-9a-fA-F]+|\d+)[uUlL]*(?![\w.'])")
 
 
@@ -177,8 +180,11 @@ def arithmetic(code, begin, end):
     """(begin, end, before, after, what) of operators and integers. clang-format has put blanks around binary operators."""
     heads = list(loop_heads(code, begin, end))
     in_head = lambda at: any(a <= at < b for a, b in heads)
+    divisors = {divisor.start(1) for divisor in DIVISOR.finditer(code, begin, end)}
     for found in re.finditer(r" (<<|>>|<=|>=|[-+*/%^<>]) ", code[begin:end]):
         operator, at = found.group(1), begin + found.end()
+        if begin + found.start(1) in divisors:
+            continue
         if operator in BOUNDS and in_head(at):
             kind, what = "kFewer", "without the last turn"
         elif operator in BOUNDS:

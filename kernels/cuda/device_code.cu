@@ -1,5 +1,5 @@
 // Whether the current device can run what nvcc made of the kernels: a build holds machine code for some architectures, and code
-// that the driver translates for newer ones if it is not older than the toolkit.
+// that the driver translates for newer ones, if it is not older than the toolkit and may and can do so.
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/launch.h"
 
@@ -16,7 +16,10 @@ const char* missing_code() {
   switch (status) {
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorInvalidDeviceFunction:
+    case cudaErrorInvalidKernelImage:
     case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorJitCompilerNotFound:
+    case cudaErrorJitCompilationDisabled:
       (void)cudaGetLastError();
       return cudaGetErrorString(status);
     default:

@@ -59,6 +59,15 @@ struct Problem {
     make(output, p.out.dtype, m, rows, p.out.outer_stride);
   }
 
+  // The same product of another number of rows.
+  void set_rows(std::int64_t rows) {
+    const auto columns = static_cast<std::uint64_t>(rows);
+    for (const Layout* layout : {&input, &output}) {
+      check(cublasLtMatrixLayoutSetAttribute(layout->get(), CUBLASLT_MATRIX_LAYOUT_COLS, &columns, sizeof(columns)),
+            "cublasLtMatrixLayoutSetAttribute");
+    }
+  }
+
   Operation operation;
   Layout weight, input, output;
 
@@ -111,7 +120,7 @@ void check_args(const TensorView& x, const Projection& p) {
 
 }  // namespace
 
-// Numbers of rows [first, last], and an algorithm that takes them all.
+// Numbers of rows [first, last], and an algorithm that takes all of them that were asked about.
 struct Matmul::Span {
   std::int64_t first, last;
   cublasLtMatmulAlgo_t algorithm;
@@ -185,13 +194,25 @@ bool takes(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const
   return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= Matmul::kWorkspaceBytes;
 }
 
-// Of [first, last] the first number of rows that the algorithm does not take; last + 1: it takes all. The library should answer
-// from tables; nobody has timed it on a GPU yet, where the largest steps mean some hundred thousand questions.
+// A step may have any number of rows up to the largest, for the last chunk of a prompt has any length. cuBLASLt is asked about
+// those up to 128 and the multiples of 64 alone: any other number R is the sum of two of these, both at least 64,
+// (R / 64 - 1) * 64 and what is left, and project() computes it in these two parts if the library refuses it at once. So none is
+// missing in a step, for some 250 questions per kind of product where steps have 8,192 rows.
+constexpr std::int64_t kPartRows = 64;
+
+std::int64_t next_asked(std::int64_t rows) { return rows < 2 * kPartRows ? rows + 1 : (rows / kPartRows + 1) * kPartRows; }
+bool is_asked(std::int64_t rows) { return next_asked(rows - 1) == rows; }
+
+// `first`, and of the numbers of rows up to `last` those that are asked about: the first that the algorithm does not take; last
+// + 1: it takes all.
 std::int64_t first_refused(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm, const TensorView& x,
                            const Projection& p, std::int64_t first, std::int64_t last) {
-  std::int64_t rows = first;
-  while (rows <= last && takes(handle, algorithm, Problem(x, p, rows))) ++rows;
-  return rows;
+  Problem problem(x, p, first);
+  for (std::int64_t rows = first; rows <= last; rows = next_asked(rows)) {
+    problem.set_rows(rows);
+    if (!takes(handle, algorithm, problem)) return rows;
+  }
+  return last + 1;
 }
 
 int id_of(const cublasLtMatmulAlgo_t& algorithm) {
@@ -278,10 +299,19 @@ void Matmul::project(const TensorView& x, const Projection& projection, Stream s
   }
   const Problem problem(x, projection, rows);
   const float one = 1.0f, zero = 0.0f;
-  check(cublasLtMatmul(library_->handle.get(), problem.operation.get(), &one, projection.weight.data, problem.weight.get(),
-                       x.data, problem.input.get(), &zero, projection.out.data, problem.output.get(), projection.out.data,
-                       problem.output.get(), &span->algorithm, workspace_, kWorkspaceBytes, stream),
-        "cublasLtMatmul");
+  const cublasStatus_t status =
+      cublasLtMatmul(library_->handle.get(), problem.operation.get(), &one, projection.weight.data, problem.weight.get(), x.data,
+                     problem.input.get(), &zero, projection.out.data, problem.output.get(), projection.out.data,
+                     problem.output.get(), &span->algorithm, workspace_, kWorkspaceBytes, stream);
+  // The second is the word for too small a workspace.
+  const bool is_refused = status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
+  if (!is_refused || is_asked(rows)) return check(status, "cublasLtMatmul");
+  const std::int64_t first = (rows / kPartRows - 1) * kPartRows;
+  const auto project_part = [&](std::int64_t begin, std::int64_t count) {
+    project(x.rows(begin, count), {projection.weight, projection.bias, projection.out.rows(begin, count)}, stream);
+  };
+  project_part(0, first);
+  project_part(first, rows - first);
 }
 
 }  // namespace quire::cuda

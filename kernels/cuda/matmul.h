@@ -1,8 +1,9 @@
 // Matmul: the dense products of a CUDA backend, by cuBLASLt. out[R, M] = x[R, K] weight[M, K]^T + bias, elements BF16 or F16
 // (bias too), out of the same type or F32, accumulation in float. Weights are read as they lie, never transposed. prepare()
-// chooses algorithms for a product and checks them for every number of rows, so that calls only look them up. Deterministic: one
-// algorithm for all numbers of rows, without splitting the reduction, so that a row's bits depend on that row alone;
-// Error(kUnsupported) where cuBLASLt has none. Owns cuBLASLt's handle and what it was told. One stream at a time.
+// chooses algorithms for a product and checks them for so many numbers of rows that every other is the sum of two of these, so
+// that calls only look them up. Deterministic: one algorithm for all numbers of rows, without splitting the reduction, so that a
+// row's bits depend on that row alone; Error(kUnsupported) where cuBLASLt has none. Owns cuBLASLt's handle and what it was told.
+// One stream at a time.
 #pragma once
 
 #include <cstddef>

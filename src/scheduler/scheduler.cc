@@ -238,7 +238,7 @@ void Scheduler::plan_sequences(Budget& budget) {
     const bool decodes = num_missing == 1;
     if (!decodes && may_admit) {
       const std::size_t num_before = running_.size();
-      admit_waiting(budget, sequence.spec().priority);
+      may_admit = admit_waiting(budget, sequence.spec().priority);
       i += running_.size() - num_before;
     }
     const int most = decodes ? budget.all : std::min(budget.all, budget.prefill);
@@ -251,7 +251,7 @@ void Scheduler::plan_sequences(Budget& budget) {
     budget.all -= num_tokens;
     if (!decodes) budget.prefill -= num_tokens;
   }
-  if (may_admit) admit_waiting(budget, kAnyPriority);
+  if (may_admit) (void)admit_waiting(budget, kAnyPriority);
 }
 
 // Returns the tokens that running_[running_index] now has room for; 0: none, and it may have been preempted itself.
@@ -270,8 +270,11 @@ int Scheduler::grow_or_preempt(std::size_t running_index, int num_tokens) {
   return std::max(num_tokens, 0);
 }
 
-// Those of a priority before `before_priority`, up to the first that does not fit.
-void Scheduler::admit_waiting(Budget& budget, std::int64_t before_priority) {
+// Those of a priority before `before_priority`, up to the first that does not fit. False: nor would it later in this step, in
+// which nothing is released. Where a group has a window it might, for a shorter chunk needs fewer blocks there.
+bool Scheduler::admit_waiting(Budget& budget, std::int64_t before_priority) {
+  const bool needs_all = std::all_of(groups_.begin(), groups_.end(), [](const KvGroupSpec& group) { return group.window == 0; });
+  bool may_admit_more = true;
   std::size_t num_kept = 0;
   std::size_t next = 0;
   const Siblings* held_back = nullptr;
@@ -285,13 +288,17 @@ void Scheduler::admit_waiting(Budget& budget, std::int64_t before_priority) {
       continue;
     }
     const int num_tokens = admit(sequence, num_left());
-    if (num_tokens == 0) break;
+    if (num_tokens == 0) {
+      may_admit_more = !needs_all;
+      break;
+    }
     insert_in_order(running_, &sequence);
     add_entry(sequence, num_tokens);
     budget.all -= num_tokens;
     budget.prefill -= num_tokens;
   }
   waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(num_kept), waiting_.begin() + static_cast<std::ptrdiff_t>(next));
+  return may_admit_more;
 }
 
 // The tokens that the sequence computes in this step, or 0 and no change: it does not fit. The look-up is not kept for the next
@@ -303,7 +310,10 @@ int Scheduler::admit(Sequence& sequence, int budget) {
 
   if (allocator_.num_available() < num_groups()) return 0;  // the block of the last token is never a hit, in any group
   match_.num_tokens = 0;
-  if (options_.prefix_cache && sequence.spec().use_prefix_cache) sequence.match_prefix(allocator_, match_);
+  if (options_.prefix_cache && sequence.spec().use_prefix_cache) {
+    sequence.match_prefix(allocator_, match_);
+    ++stats_.num_look_ups;
+  }
   const int num_tokens = fitting_tokens(sequence, std::min(sequence.num_tokens() - match_.num_tokens, budget));
   if (num_tokens == 0 || !sequence.admit(match_, match_.num_tokens + num_tokens)) return 0;
   if (is_first) stats_.cached_tokens += sequence.cached_tokens();

@@ -61,6 +61,7 @@ struct SchedulerStats {
   std::int64_t prefill_tokens = 0;    // computed and not sampled from a decode row: prompts, recomputation included
   std::int64_t generated_tokens = 0;  // delivered in events
   std::int64_t cached_tokens = 0;     // prompt tokens taken from the prefix cache at first admissions
+  std::int64_t num_look_ups = 0;      // of waiting sequences in the prefix cache, those that did not fit too
 };
 
 class Scheduler final {
@@ -130,7 +131,7 @@ class Scheduler final {
   void preempt_last();
   int grow_or_preempt(std::size_t running_index, int num_tokens);
   void plan_sequences(Budget& budget);
-  void admit_waiting(Budget& budget, std::int64_t before_priority);
+  bool admit_waiting(Budget& budget, std::int64_t before_priority);
   int admit(Sequence& sequence, int budget);
   int fitting_tokens(const Sequence& sequence, int num_tokens) const;
   void add_entry(Sequence& sequence, int num_tokens);

@@ -1,11 +1,15 @@
 // Which of cuBLASLt's algorithms a product runs with: never one that the library refuses for this number of rows, or that wants
 // more workspace than there is; in deterministic mode the same for all numbers of rows, or none. All is chosen when the product
-// is prepared, for every number of rows; the product itself asks nothing.
+// is prepared, after questions about some numbers of rows; the product itself asks nothing, and where it is refused for a number
+// nobody asked about it is done in two parts.
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "backend/cuda/cuda_backend.h"
 #include "core/float16.h"
 #include "simt/cublas_lt.h"
+#include "simt/runtime.h"
 #include "tests/support/cpu_variants.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/quantize.h"
@@ -17,7 +21,7 @@ using testing::noises;
 
 class MatmulChoice : public ::testing::Test {
  protected:
-  static constexpr std::int64_t kOuter = 5, kInner = 300, kMostRows = 200;
+  static constexpr std::int64_t kOuter = 5, kInner = 300, kMostRows = 192;
 
   void TearDown() override { simt::set_matmul_algorithms({}); }
 
@@ -46,8 +50,9 @@ class MatmulChoice : public ::testing::Test {
                                TensorView(out.data(), DType::kF32, {rows, kOuter})}}};
     }
     std::vector<float> product(std::int64_t rows) const {
+      std::vector<float> values(static_cast<std::size_t>(rows * kOuter), NAN);
+      backend.upload(out.data(), values.data(), values.size() * 4);  // nothing is left of another product
       backend.matmul(args(rows));
-      std::vector<float> values(static_cast<std::size_t>(rows * kOuter));
       backend.download(values.data(), out.data(), values.size() * 4);
       return values;
     }
@@ -91,7 +96,7 @@ TEST_F(MatmulChoice, DeterministicRefusesWhatNoAlgorithmTakes) {
   const Problem problem(backend);
   simt::set_matmul_algorithms({{.least_columns = 2}, {.most_columns = kMostRows - 1}, {.except_columns = 91}});
   EXPECT_ERROR(backend.prepare_matmul(problem.args(kMostRows)), ErrorCode::kUnsupported,
-               "cuBLASLt has no algorithm for all of 1 to 200 rows of x BF16 [200, 300], weight BF16 [5, 300], out F32 [200, 5]");
+               "cuBLASLt has no algorithm for all of 1 to 192 rows of x BF16 [192, 300], weight BF16 [5, 300], out F32 [192, 5]");
   EXPECT_NO_THROW(backend.prepare_matmul(problem.args(90)));
   EXPECT_NO_THROW((void)problem.product(90));
 }
@@ -104,8 +109,43 @@ TEST_F(MatmulChoice, DeterministicKeepsAnAlgorithmForMoreRows) {
   backend.prepare_matmul(problem.args(100));
   EXPECT_NO_THROW(backend.prepare_matmul(problem.args(150)));
   EXPECT_TRUE(testing::same_bits(problem.first_row(150), problem.first_row(1)));
-  EXPECT_ERROR(backend.prepare_matmul(problem.args(160)), ErrorCode::kUnsupported,
-               "cuBLASLt's algorithm 0, chosen for 1 to 100 rows, does not take 151 rows of x BF16 [160, 300]");
+  EXPECT_ERROR(backend.prepare_matmul(problem.args(kMostRows)), ErrorCode::kUnsupported,
+               "cuBLASLt's algorithm 0, chosen for 1 to 100 rows, does not take 151 rows of x BF16 [192, 300]");
+}
+
+// What is refused at once for a number of rows that was not asked about is the sum of two that were: with the same bits.
+TEST_F(MatmulChoice, RowsThatAreRefusedAtTheCallAreTwoProducts) {
+  for (const bool deterministic : {true, false}) {
+    for (const simt::MatmulAlgorithm& algorithm : {simt::MatmulAlgorithm{.except_columns = 150, .descending = true},
+                                                   simt::MatmulAlgorithm{.large_workspace_columns = 150, .descending = true}}) {
+      simt::set_matmul_algorithms({algorithm, {}});
+      CudaBackend backend(0, {.deterministic = deterministic});
+      const Problem problem(backend);
+      backend.prepare_matmul(problem.args(kMostRows));
+      const std::int64_t asked = simt::num_matmul_questions();
+      const std::vector<float> all = problem.product(kMostRows);
+      const std::int64_t launches = simt::runtime_counts().launches;
+      EXPECT_TRUE(testing::same_bits(problem.product(149), {all.begin(), all.begin() + 149 * kOuter}));
+      EXPECT_EQ(simt::runtime_counts().launches, launches + 1);
+      EXPECT_TRUE(testing::same_bits(problem.product(150), {all.begin(), all.begin() + 150 * kOuter}));
+      EXPECT_EQ(simt::runtime_counts().launches, launches + 3);
+      EXPECT_EQ(simt::num_matmul_questions(), asked);
+    }
+  }
+}
+
+// Any other number is (R / 64 - 1) * 64 rows and what is left.
+TEST_F(MatmulChoice, AsksAboutRowsUpTo128AndTheMultiplesOf64) {
+  CudaBackend backend(0, {});
+  const Problem problem(backend);
+  const std::int64_t before = simt::num_matmul_questions();
+  backend.prepare_matmul(problem.args(kMostRows));
+  EXPECT_EQ(simt::num_matmul_questions(), before + 1 + 128 + 1) << "proposals; 1 to 128 rows; 192";
+  for (const int rows : {1, 63, 65, 127, 128, 192}) {
+    simt::set_matmul_algorithms({{.except_columns = static_cast<std::uint64_t>(rows)}});
+    CudaBackend other(0, {});
+    EXPECT_ERROR(other.prepare_matmul(problem.args(kMostRows)), ErrorCode::kUnsupported, "cuBLASLt has no algorithm for all of");
+  }
 }
 
 // Nobody has prepared it: then it is at its first call.

@@ -169,8 +169,12 @@ TEST_P(CudaStep, RefusesDevicesThatTheKernelsDoNotRunOn) {
   EXPECT_ERROR(make({.major = 7, .minor = 5}), ErrorCode::kUnsupported, "device cuda:0 is sm_75, must be sm_80 or newer");
   EXPECT_ERROR(make({.block_shared_bytes = 98 * 1024}), ErrorCode::kUnsupported,
                "device cuda:0 (sm_80) gives a block 100352 bytes of shared memory, must be 101376 or more");
-  EXPECT_ERROR(make({.major = 12, .has_code = false}), ErrorCode::kUnsupported,
-               "device cuda:0 is sm_120, for which this build has no kernels (no kernel image is available");
+  for (const cudaError_t code : {cudaErrorInvalidDeviceFunction, cudaErrorInvalidKernelImage, cudaErrorNoKernelImageForDevice,
+                                 cudaErrorJitCompilerNotFound, cudaErrorUnsupportedPtxVersion, cudaErrorJitCompilationDisabled}) {
+    EXPECT_ERROR(make({.major = 12, .code = code}), ErrorCode::kUnsupported,
+                 std::string("device cuda:0 is sm_120, for which this build has no kernels (") + cudaGetErrorString(code) +
+                     "): set CMAKE_CUDA_ARCHITECTURES");
+  }
   Engine engine = make({.major = 8, .minor = 9});
   EXPECT_EQ(engine.stats().cpu_isa, "sm_89");
   EXPECT_EQ(run(engine, {scored_request(1, 20)}).size(), 1u);

@@ -103,6 +103,33 @@ TEST(Scheduler, WaitingPromptsOfHigherPriorityGoBeforeRunningOnes) {
   simulation.run();
 }
 
+// Who waits and does not fit is asked once, not again before each prompt that runs: nothing is released within a step.
+TEST(Scheduler, AsksOnceAStepWhetherTheNextFits) {
+  Simulation simulation(small_options());
+  simulation.submit({.prompt = counting(20), .max_tokens = 2, .priority = 3});
+  EXPECT_EQ(step(simulation), (Shape{{1, 16}}));
+  simulation.submit({.prompt = counting(20, 100), .max_tokens = 2, .priority = 2});
+  EXPECT_EQ(step(simulation), (Shape{{2, 16}}));
+  simulation.submit({.prompt = counting(99, 200), .priority = 1});  // 25 blocks, of which 24 are left
+  const std::int64_t before = simulation.scheduler.stats().num_look_ups;
+  EXPECT_EQ(step(simulation), (Shape{{2, 4}, {1, 4}}));
+  EXPECT_EQ(simulation.scheduler.stats().num_look_ups - before, 1);
+  simulation.run();
+}
+
+// With a window a shorter chunk needs fewer blocks: 14 tokens four of the three that are left, 12 tokens three.
+TEST(Scheduler, AsksAgainWhereAShorterChunkMayFit) {
+  SchedulerOptions options = small_options();
+  options.max_batched_tokens = 14;
+  options.num_blocks = 1 + 6;
+  Simulation simulation(options, {{.window = 8}});
+  simulation.submit({.prompt = counting(16), .max_tokens = 2, .priority = 2});
+  EXPECT_EQ(step(simulation), (Shape{{1, 14}}));
+  simulation.submit({.prompt = counting(40, 100), .max_tokens = 2, .priority = 1});
+  EXPECT_EQ(step(simulation), (Shape{{1, 2}, {2, 12}}));
+  simulation.run();
+}
+
 // A stream gets its token in every step, whatever prompts of higher priority run before it or keep coming.
 TEST(Scheduler, AStreamDoesNotStopForPrompts) {
   SchedulerOptions options = small_options();

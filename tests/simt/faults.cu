@@ -275,6 +275,17 @@ __global__ void reads_what_nobody_wrote(bool faulty, const float* x, float* y) {
   y[thread()] = values[thread()] + 1;
 }
 
+__global__ void reads_beyond_an_array_within_its_struct(bool faulty, const float* x, float* y) {
+  struct Scratch {
+    float values[256], nobodys[4];
+  };
+  QUIRE_SHARED(scratch, Scratch);
+  const float* const values = scratch.values;
+  scratch.values[thread()] = x[thread()];
+  __syncthreads();
+  y[thread()] = values[thread() + (faulty ? 1 : 0)] + 1;
+}
+
 __global__ void reads_before_the_copy_landed(bool faulty, const float* x, float* y) {
   QUIRE_SHARED(copied, float[256]);
   if (thread() % 4 == 0) cp_async_16(copied + thread(), x + thread(), 16);
@@ -354,6 +365,8 @@ constexpr PlantedFault kFaults[] = {
     {"syncs_half_of_the_warp", Finding::kRace, "", run<syncs_half_of_the_warp>},
     {"reads_what_nobody_wrote", Finding::kRace, "read of uninitialised shared memory: values . 308",
      run<reads_what_nobody_wrote>},
+    {"reads_beyond_an_array_within_its_struct", Finding::kRace, "read of uninitialised shared memory: scratch . 1024",
+     run<reads_beyond_an_array_within_its_struct>},
     {"reads_before_the_copy_landed", Finding::kRace, "before the asynchronous copy has landed|uninitialised",
      run<reads_before_the_copy_landed>},
     {"no_barrier_behind_the_wait", Finding::kRace, "", run<no_barrier_behind_the_wait>},

@@ -116,6 +116,16 @@ TEST_P(CudaNorm, MovesEveryByteOnceInWholeSectors) {
   EXPECT_EQ(seen.global_loads.num_sectors * 32, kRows * (2 * kRowBytes + 2 * 4 * kWidth));
 }
 
+// What lies beyond a row that ends within a chunk is zero, not the least number above it (of bits 1, in F16 2^-24).
+TEST(CudaNormTails, CountNothing) {
+  for (const int width : {9, 10, 13}) {
+    const std::vector<float> least(width, 0x1p-24f), ones(width, 1.0f);
+    const DeviceTensor x(DType::kF16, {1, width}, least), weight(DType::kF32, {width}, ones), out(DType::kF16, {1, width});
+    rms_norm({x, weight, out, 0.0f}, nullptr);
+    EXPECT_TRUE(same_bits(out.floats(), ones)) << width;
+  }
+}
+
 TEST_P(CudaNorm, ZeroAndNanRows) {
   std::vector<float> x(2 * 20, 0.0f);
   x[25] = NAN;

@@ -140,6 +140,27 @@ TEST_P(CudaRope, ManyHeads) {
   }
 }
 
+// Halves of aligned heads are aligned too, so sectors are written whole. A warp has the heads of q, of k or of v; those of v are
+// written in two requests, each to the halves of the same sectors.
+TEST_P(CudaRope, HalvesOfAlignedHeadsMoveByVectors) {
+  constexpr int kSize = 64, kHeads = 8, kTokens = 2, kBytes = kTokens * kHeads * kSize * 2;
+  const DeviceTensor cos_sin = table({5, 900}, frequencies(kSize / 2), 1.0f), where({kTokens}, std::vector<std::int64_t>{3, 0});
+  const std::vector<float> x = noises(kTokens * kHeads * kSize, 1);
+  const DeviceTensor q(GetParam(), {kTokens, kHeads, kSize}, x), k(GetParam(), {kTokens, kHeads, kSize}, x),
+      v(GetParam(), {kTokens, kHeads, kSize}, x);
+  const PoolLayer pool(GetParam(), 2, 4, kHeads, kSize);
+  const simt::ScopedOptions scope({.count_traffic = true});
+  simt::take_statistics();
+  cuda::rope({q, cos_sin, RopeKind::kHalfSplit}, nullptr);
+  const simt::GlobalTraffic rotated = simt::take_statistics().global_stores;
+  EXPECT_EQ(rotated.num_bytes, kBytes);
+  EXPECT_EQ(rotated.num_sectors * 32, kBytes);
+  cuda::rope_append_kv({q, k, v, cos_sin, where, pool.layer(), RopeKind::kHalfSplit}, nullptr);
+  const simt::GlobalTraffic appended = simt::take_statistics().global_stores;
+  EXPECT_EQ(appended.num_bytes, 3 * kBytes);
+  EXPECT_EQ(appended.num_sectors * 32, (1 + 1 + 2) * kBytes);
+}
+
 TEST(PeerBugs, B062_B064_B065_AnyHeadsAndBlockSizes) {
   constexpr int kSize = 24, kTokens = 3;
   const std::vector<std::int64_t> slots{17, 0, 255};

@@ -3,6 +3,10 @@
 #include "tests/kernels/cuda/sampling_problem.h"
 
 #include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "kernels/cpu/sampling_filters.h"
 
 namespace quire::testing {
 namespace {
@@ -146,6 +150,39 @@ TEST(CudaSamplingFilters, SharesAreExactToAUnit) {
     EXPECT_EQ(last_kept(logits, {.top_p = 0.5f}), 0) << "exactly half";
     logits[2199] = -29.8f;
     EXPECT_EQ(last_kept(logits, {.top_p = 0.5f}), static_cast<std::int32_t>(other));
+  }
+}
+
+// The CPU's filters and draw, for a uniform that no seed is known to give.
+std::int32_t draw_on_cpu_at(double uniform, std::vector<float> logits, const SampleRow& row) {
+  const auto size = static_cast<std::int64_t>(logits.size());
+  std::vector<float> weights;
+  for (const float logit : logits) weights.push_back(std::exp(logit));
+  std::vector<std::int32_t> ids(2 * logits.size());
+  const cpu::Distribution distribution{logits.data(), weights.data(), size, ids.data()};
+  cpu::apply_filters(row, distribution);
+  std::vector<double> block_sums;
+  for (std::int64_t begin = 0; begin < size; begin += cpu::kDrawBlock) {
+    const auto end = std::min(begin + cpu::kDrawBlock, size);
+    block_sums.push_back(std::accumulate(weights.begin() + begin, weights.begin() + end, 0.0f));
+  }
+  return cpu::draw(distribution, block_sums.data(), uniform);
+}
+
+// A share of 1 is no filter. The search for a share would remove the last token, for e^-31 (3.4e-14) is 0.3 of the unit in which
+// it sums weights (2^-43), and the first token alone has all units. The largest uniform draws the last token:
+// (1 - 2^-53) (1 + 3.4e-14) is above 1, the sum up to the first. It stands in another block, whose sum is its own: in float,
+// 1 + 3.4e-14 is 1.
+TEST(CudaSamplingFilters, AShareOfOneRemovesNothing) {
+  std::vector<float> logits(1101, -kInfinity);
+  logits[0] = 0.0f, logits[1100] = -31.0f;
+  const double largest = std::nextafter(1.0, 0.0);
+  EXPECT_EQ(draw_at(largest, logits, {.top_p = 1.0f, .typical_p = 1.0f}), 1100);
+  EXPECT_EQ(draw_on_cpu_at(largest, logits, {.top_p = 1.0f, .typical_p = 1.0f}), 1100);
+  const float below_one = std::nextafter(1.0f, 0.0f);  // the first token has this share, and more
+  for (const auto& [top_p, typical_p] : {std::pair{below_one, 1.0f}, std::pair{1.0f, below_one}}) {
+    EXPECT_EQ(draw_at(largest, logits, {.top_p = top_p, .typical_p = typical_p}), 0);
+    EXPECT_EQ(draw_on_cpu_at(largest, logits, {.top_p = top_p, .typical_p = typical_p}), 0);
   }
 }
 

@@ -69,6 +69,10 @@ bool fits(const Desc& desc, const Layout& a, const Layout& b, const Layout& c, c
          dense(a) && dense(b) && dense(c) && dense(d) && m > 0 && k > 0 && d.columns > 0;
 }
 
+std::size_t workspace_bytes(const simt::MatmulAlgorithm& algorithm, const Layout& d) {
+  return d.columns == algorithm.large_workspace_columns ? std::size_t{1} << 40 : algorithm.workspace_bytes;
+}
+
 // The algorithm, if it takes this product.
 const simt::MatmulAlgorithm* find_algorithm(const cublasLtMatmulAlgo_t& algo, const Desc& desc, const Layout& a, const Layout& b,
                                             const Layout& c, const Layout& d) {
@@ -189,6 +193,11 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDa
 }
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) { return destroy(layout); }
 
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t, const void* value,
+                                                std::size_t bytes) {
+  return set(layout->columns, value, bytes);
+}
+
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference) { return create(preference); }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) { return destroy(preference); }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
@@ -208,8 +217,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   for (std::uint64_t place = 0; place < algorithms().size() && *found < wanted; ++place) {
     const cublasLtMatmulAlgo_t algo{{kAlgorithm, place}};
     const simt::MatmulAlgorithm* algorithm = find_algorithm(algo, *desc, *a, *b, *c, *d);
-    if (algorithm == nullptr || algorithm->workspace_bytes > preference->workspace_bytes) continue;
-    results[(*found)++] = {algo, algorithm->workspace_bytes, CUBLAS_STATUS_SUCCESS, 1.0f};
+    if (algorithm == nullptr || workspace_bytes(*algorithm, *d) > preference->workspace_bytes) continue;
+    results[(*found)++] = {algo, workspace_bytes(*algorithm, *d), CUBLAS_STATUS_SUCCESS, 1.0f};
   }
   return *found > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -221,7 +230,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t de
   ++questions();
   const simt::MatmulAlgorithm* algorithm = find_algorithm(*algo, *desc, *a, *b, *c, *d);
   if (algorithm == nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
-  *result = {*algo, algorithm->workspace_bytes, CUBLAS_STATUS_SUCCESS, 1.0f};
+  *result = {*algo, workspace_bytes(*algorithm, *d), CUBLAS_STATUS_SUCCESS, 1.0f};
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -237,11 +246,10 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
                               cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
                               const void*, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t* algo, void* workspace, std::size_t workspace_bytes,
-                              cudaStream_t stream) {
+                              const cublasLtMatmulAlgo_t* algo, void* workspace, std::size_t given_bytes, cudaStream_t stream) {
   const simt::MatmulAlgorithm* found = find_algorithm(*algo, *desc, *a_layout, *b_layout, *c_layout, *d_layout);
   if (handle == nullptr || found == nullptr) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (found->workspace_bytes > workspace_bytes || !simt::in_device_memory(workspace, workspace_bytes))
+  if (workspace_bytes(*found, *d_layout) > given_bytes || !simt::in_device_memory(workspace, given_bytes))
     return CUBLAS_STATUS_INVALID_VALUE;
   if (*static_cast<const float*>(alpha) != 1.0f || *static_cast<const float*>(beta) != 0.0f) return CUBLAS_STATUS_NOT_SUPPORTED;
   const auto on_device = [](const void* data, const Layout& layout) { return simt::in_device_memory(data, bytes_of(layout)); };

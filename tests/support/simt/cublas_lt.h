@@ -13,7 +13,8 @@ struct MatmulAlgorithm {
   std::uint64_t most_columns = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t except_columns = 0;
   std::size_t workspace_bytes = 0;
-  bool descending = false;  // the order of its sums, so that two algorithms can be told apart by their bits
+  std::uint64_t large_workspace_columns = 0;  // for so many columns it wants more than any product has
+  bool descending = false;                    // the order of its sums, so that two algorithms can be told apart by their bits
 };
 
 // The best first. Empty: one that takes every product (the state at the start of a test).

@@ -4,6 +4,8 @@
 
 #include <cstddef>
 
+#include "simt/cuda/cuda_runtime.h"
+
 namespace simt {
 
 void set_num_devices(int count);
@@ -11,7 +13,7 @@ void set_num_devices(int count);
 struct DeviceModel {
   int major = 8, minor = 0;                    // compute capability
   std::size_t block_shared_bytes = 99 * 1024;  // for those that ask, as sm_86, sm_89 and sm_120 give; sm_80 has 163, sm_90 227
-  bool has_code = true;                        // this build's kernels run on it
+  cudaError_t code = cudaSuccess;              // what it says of this build's kernels: whether they run on it
 };
 void set_device_model(const DeviceModel& model);
 

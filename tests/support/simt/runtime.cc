@@ -120,7 +120,7 @@ cudaError_t check_launch(const cudaLaunchConfig_t& config, const void* kernel) {
   if (!is_within(config.gridDim, dim3(0x7fffffff, 65535, 65535))) return cudaErrorInvalidConfiguration;
   if (!is_within(config.blockDim, dim3(kMostThreads, kMostThreads, 64))) return cudaErrorInvalidConfiguration;
   if (config.blockDim.x * config.blockDim.y * config.blockDim.z > kMostThreads) return cudaErrorInvalidConfiguration;
-  if (!runtime().model.has_code) return cudaErrorNoKernelImageForDevice;
+  if (runtime().model.code != cudaSuccess) return runtime().model.code;
   const auto asked = runtime().dynamic_limits.find(kernel);
   const std::size_t most = asked != runtime().dynamic_limits.end() ? asked->second : SharedMemory::kWithoutAsking;
   return config.dynamicSmemBytes <= most ? cudaSuccess : cudaErrorInvalidValue;
@@ -138,7 +138,7 @@ cudaError_t set_dynamic_memory_limit(const void* kernel, int bytes) {
 
 cudaError_t find_code() {
   if (const cudaError_t error = answer(); error != cudaSuccess) return error;
-  return runtime().model.has_code ? cudaSuccess : cudaErrorNoKernelImageForDevice;
+  return runtime().model.code;
 }
 
 RuntimeCounts& runtime_counts() { return runtime().counts; }
@@ -229,10 +229,13 @@ constexpr ErrorWords kErrorWords[] = {
     {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorInvalidKernelImage, "cudaErrorInvalidKernelImage", "device kernel image is invalid"},
     {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
      "no kernel image is available for execution on the device"},
+    {cudaErrorJitCompilerNotFound, "cudaErrorJitCompilerNotFound", "PTX JIT compiler library not found"},
     {cudaErrorUnsupportedPtxVersion, "cudaErrorUnsupportedPtxVersion",
      "the provided PTX was compiled with an unsupported toolchain."},
+    {cudaErrorJitCompilationDisabled, "cudaErrorJitCompilationDisabled", "PTX JIT compilation was disabled"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},

@@ -138,6 +138,14 @@ TEST(BenchPrograms, RefuseWrongCommandLines) {
   expect_refusal("scheduler_bench", "--steps 0", 2, "--steps");
 }
 
+// The first that is unknown comes first, and a required option that is misspelt is called unknown, not missing.
+TEST(BenchPrograms, NameUnknownOptionsInTheirOrder) {
+  expect_refusal("memory_report", "--modle x --zeal", 2, "The following arguments were not expected: --modle x --zeal\n");
+  expect_refusal("memory_report", "--modle", 2, "The following argument was not expected: --modle\n");
+  expect_refusal("scheduler_bench", "--a --b c", 2, "not expected: --a --b c\n");
+  expect_refusal("memory_report", "", 2, "--model is required");
+}
+
 TEST(BenchPrograms, RefuseWhatIsNoModel) {
   std::ofstream(folder() / "broken.gguf") << "GGUF, or so it says";
   for (const char* program : {"throughput_bench", "memory_report", "single_stream_bench", "load_bench"}) {

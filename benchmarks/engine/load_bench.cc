@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "benchmarks/report.h"
-#include "examples/command_line.h"
 
 namespace {
 
@@ -161,6 +161,6 @@ int main(int argc, char** argv) {
   CLI::App app("Time to load a model, beside a plain read of its files.");
   app.add_option("--model", options.model, "GGUF file of one part, or folder with safetensors")->required();
   quire::bench::add_common_flags(app, options.flags);
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (const auto status = quire::bench::parse_flags(app, argc, argv)) return *status;
   return quire::bench::run_guarded("load_bench", [&] { run(options); });
 }

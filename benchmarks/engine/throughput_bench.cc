@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "benchmarks/engine/workload.h"
 #include "benchmarks/report.h"
 #include "core/math.h"
@@ -203,7 +204,7 @@ int main(int argc, char** argv) {
   const CLI::Range tokens(1, 1 << 20), streams(1, 4096);
   app.add_option("--model", options.model, "GGUF file, or folder with safetensors")->required();
   auto* dataset = app.add_option("--dataset", options.dataset, "JSON lines with \"prompt\" or \"prompt_ids\"");
-  auto* lock_step = app.add_option("--lock-step", options.lock_step, "numbers of streams")->delimiter(',')->check(streams);
+  auto* lock_step = bench::add_list(app, "--lock-step", options.lock_step, "numbers of streams", streams);
   app.add_option("--prompts", options.prompts.count, "random prompts")->capture_default_str()->check(CLI::Range(1, 1'000'000));
   app.add_option("--prompt-tokens", options.prompts.prompt_tokens, "tokens of each")->capture_default_str()->check(tokens);
   app.add_option("--output-tokens", options.prompts.output_tokens, "tokens generated for each")
@@ -212,7 +213,9 @@ int main(int argc, char** argv) {
   app.add_option("--shared-prefix", options.prompts.shared_prefix, "tokens that all prompts begin with, within --prompt-tokens")
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--concurrency", options.concurrency, "requests that share the steps")->capture_default_str()->check(streams);
-  app.add_option("--block-size", options.block_size, "tokens per KV block")->capture_default_str();
+  app.add_option("--block-size", options.block_size, "tokens per KV block")
+      ->capture_default_str()
+      ->check(CLI::IsMember({8, 16, 32, 64, 128, 256}));
   app.add_option("--max-batched-tokens", options.max_batched_tokens, "tokens of one step")->capture_default_str()->check(tokens);
   app.add_option("--kv-megabytes", options.kv_megabytes, "KV memory; 0: enough for --lock-step, else the engine's choice")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
@@ -220,7 +223,7 @@ int main(int argc, char** argv) {
   app.add_option("--seed", options.prompts.seed, "of the random prompts")->capture_default_str()->check(unsigned_number());
   bench::add_common_flags(app, options.flags);
   dataset->excludes(lock_step);
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (const auto status = bench::parse_flags(app, argc, argv)) return *status;
   if (const std::string wrong = contradiction(options); !wrong.empty()) {
     fmt::print(stderr, "throughput_bench: {}\n", wrong);
     return 2;

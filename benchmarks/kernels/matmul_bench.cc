@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "benchmarks/command_line.h"
 #include "benchmarks/kernels/kernel_bench.h"
-#include "examples/command_line.h"
 
 namespace quire {
 namespace {
@@ -141,17 +141,11 @@ int main(int argc, char** argv) {
   const auto is_shape = [](const std::string& text) { return quire::parse_shape(text) ? "" : "'" + text + "' is not KxM"; };
   std::vector<std::string> type_names{"all"};
   for (const quire::DType type : quire::kTypes) type_names.emplace_back(to_string(type));
-  app.add_option("--type", options.types, "weight types, or all")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::IsMember(type_names));
-  app.add_option("--rows", options.rows, "rows of activations")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
-  app.add_option("--shape", options.shapes, "KxM")->delimiter(',')->capture_default_str()->check(is_shape);
+  quire::bench::add_list(app, "--type", options.types, "weight types, or all", CLI::IsMember(type_names));
+  quire::bench::add_list(app, "--rows", options.rows, "rows of activations", CLI::Range(1, 65536));
+  quire::bench::add_list(app, "--shape", options.shapes, "KxM", is_shape);
   quire::bench::add_kernel_flags(app, options.flags, "weights");
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (const auto status = quire::bench::parse_flags(app, argc, argv)) return *status;
   if (quire::wanted_products(options).empty()) {
     fmt::print(stderr, "matmul_bench: no --shape has rows that are whole blocks of a --type\n");
     return 2;

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "benchmarks/report.h"
-#include "examples/command_line.h"
 
 namespace {
 
@@ -194,6 +194,6 @@ int main(int argc, char** argv) {
   app.add_option("--threads", threads, "CPU threads; 0: all cores")->check(CLI::Range(0, 1024));
   quire::bench::add_json_flag(app, json_file);
   app.add_option("--margin", clear_margin, "greedy tokens ahead by less (natural log) may differ")->capture_default_str();
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (const auto status = quire::bench::parse_flags(app, argc, argv)) return *status;
   return quire::bench::run_guarded("logprob_bench", [&] { run(model, golden, threads, clear_margin, json_file); });
 }

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "benchmarks/command_line.h"
 #include "examples/command_line.h"
 
 namespace quire::bench {
@@ -57,10 +58,8 @@ void add_target_options(CLI::App& app, ServeBenchOptions& options, OptionTexts& 
 
 void add_load_options(CLI::App& app, ServeBenchOptions& options, OptionTexts& texts) {
   const std::string load = "Load: one of --streams, --rate, --trace";
-  app.add_option("--streams", options.streams, "closed loop: so many open at any time; N,N,...: a run each")
-      ->group(load)
-      ->delimiter(',');
-  app.add_option("--rate", options.rates, "open loop: requests per second; N,N,...: a run each")->group(load)->delimiter(',');
+  add_list(app, "--streams", options.streams, "closed loop: so many open at any time; a run each")->group(load);
+  add_list(app, "--rate", options.rates, "open loop: requests per second; a run each")->group(load);
   app.add_option("--arrivals", texts.arrivals, "with --rate: poisson, fixed or burst")->group(load)->capture_default_str();
   app.add_option("--burst-size", options.arrivals.burst_size, "requests that arrive together")
       ->group(load)

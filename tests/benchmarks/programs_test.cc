@@ -115,6 +115,8 @@ TEST(BenchPrograms, RefuseWrongCommandLines) {
     expect_refusal("throughput_bench", fmt::format("--model x.gguf {} many", flag), 2, flag);
   }
   expect_refusal("throughput_bench", "--model x.gguf --dataset d.jsonl --lock-step 1", 2, "--lock-step");
+  expect_refusal("throughput_bench", "--model x.gguf --dataset ''", 2, "--dataset: the value is empty");
+  expect_refusal("throughput_bench", "--model x.gguf --block-size 7", 2, "--block-size");
   expect_refusal("throughput_bench", "--model x.gguf --shared-prefix 128", 2, "--shared-prefix 128 leaves nothing");
   expect_refusal("throughput_bench", "--model x.gguf --lock-step 2 --output-tokens 1", 2, "at least 2");
   expect_refusal("throughput_bench", "--model x.gguf --lock-step 2 --shared-prefix 9", 2, "no --shared-prefix");
@@ -136,6 +138,25 @@ TEST(BenchPrograms, RefuseWrongCommandLines) {
   expect_refusal("cpu_attention_bench", "--decode 9999x9999999", 2, "9999x9999999");
   expect_refusal("cpu_attention_bench", "--prefill 1", 2, "--prefill");
   expect_refusal("scheduler_bench", "--steps 0", 2, "--steps");
+}
+
+TEST(BenchPrograms, RefuseListsWithGaps) {
+  const struct {
+    const char *program, *option, *piece;
+  } lists[] = {{"throughput_bench", "--model x.gguf --lock-step", "2"},
+               {"memory_report", "--model x.gguf --memory 1G --tokens", "2"},
+               {"single_stream_bench", "--model x.gguf --prompt-tokens", "2"},
+               {"matmul_bench", "--rows", "2"},
+               {"matmul_bench", "--type", "Q8_0"},
+               {"matmul_bench", "--shape", "64x32"},
+               {"cpu_attention_bench", "--decode", "1x8"},
+               {"cpu_attention_bench", "--prefill", "8"}};
+  for (const auto& [program, option, piece] : lists) {
+    for (const char* form : {"{0},,{0}", ",{0}", "{0},", ",", "''"}) {
+      const std::string list = fmt::format(fmt::runtime(form), piece);
+      expect_refusal(program, fmt::format("{} {}", option, list), 2, "has an empty piece");
+    }
+  }
 }
 
 // The first that is unknown comes first, and a required option that is misspelt is called unknown, not missing.

@@ -121,6 +121,9 @@ TEST(ServeBench, BadInputGivesAMessageAndNoFigure) {
       {model + " --rate 1,0", 2, "--rate is 0"},
       {model + " --rate inf", 2, "--rate is inf"},
       {model + " --rate x", 2, "--rate"},
+      {model + " --streams 1 --lengths ''", 2, "--lengths: the value is empty"},
+      {model + " --streams 1 --json ''", 2, "--json: the value is empty"},
+      {"--url '' --streams 1", 2, "--url: the value is empty"},
       {model + " --streams 0", 2, "--streams is 0"},
       {model + " --streams 1 --num-requests 0", 2, "--num-requests is 0"},
       {model + " --streams 1 --num-requests -1", 2, "--num-requests: -1 is below 0"},
@@ -152,6 +155,14 @@ TEST(ServeBench, BadInputGivesAMessageAndNoFigure) {
     EXPECT_EQ(outcome.out, "") << arguments;
   }
   EXPECT_EQ(text_of(results), "");
+}
+
+TEST(ServeBench, ListsWithGapsAreRefused) {
+  for (const char* list : {"--streams 1,,2", "--streams ,", "--rate 1,", "--rate ,1", "--rate ''"}) {
+    const Outcome outcome = run("--model m.gguf " + std::string(list));
+    EXPECT_EQ(outcome.status, 2) << list;
+    EXPECT_THAT(outcome.err, HasSubstr("has an empty piece")) << list;
+  }
 }
 
 TEST(ServeBench, AFigureThatCannotBeWrittenIsAFailure) {

@@ -30,4 +30,13 @@ std::vector<std::string> split_list(const std::string& text, const std::string& 
   return pieces;
 }
 
+std::string given_in_vain(const CLI::App& app, std::initializer_list<Idle> rules) {
+  for (const Idle& rule : rules) {
+    if (!rule.when) continue;
+    for (const std::string& option : rule.options)
+      if (app.count(option) > 0) return fmt::format("{} does not apply {}", option, rule.why);
+  }
+  return "";
+}
+
 }  // namespace quire::bench

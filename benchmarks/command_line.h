@@ -1,13 +1,15 @@
-// What the command lines of the benchmarks share beyond examples/command_line.h: no empty values, and lists
-// without gaps.
+// What the command lines of the benchmarks share beyond examples/command_line.h: no empty values, lists without gaps, and the
+// refusal of options that could not matter.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace quire::bench {
@@ -36,5 +38,14 @@ CLI::Option* add_list(CLI::App& app, const std::string& option, std::vector<T>& 
       ->type_name("N,N,...")
       ->default_str(fmt::format("{}", fmt::join(values, ",")));
 }
+
+// Options that cannot change what a program does, if `when` holds; `why` goes on from "--name does not apply".
+struct Idle {
+  bool when = false;
+  std::string_view why = {};
+  std::vector<std::string> options = {};
+};
+// What is wrong with the first of them that the command line gave all the same; empty: none was given.
+std::string given_in_vain(const CLI::App& app, std::initializer_list<Idle> rules);
 
 }  // namespace quire::bench

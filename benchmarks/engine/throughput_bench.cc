@@ -155,6 +155,20 @@ json::object run_lock_steps(const Options& options, Engine& engine) {
   return {{"rows", rows}};
 }
 
+// The parameters of the prompts, of those that the mode has.
+void add_prompts(json::object& report, const Options& options) {
+  report["output_tokens"] = options.prompts.output_tokens;
+  if (!options.dataset.empty()) {
+    report["dataset"] = options.dataset;
+    return;
+  }
+  report["prompt_tokens"] = options.prompts.prompt_tokens;
+  report["seed"] = options.prompts.seed;
+  if (!options.lock_step.empty()) return;
+  report["prompts"] = options.prompts.count;
+  report["shared_prefix"] = options.prompts.shared_prefix;
+}
+
 void run(const Options& options) {
   EngineOptions engine_opts = engine_options(options);
   if (options.lock_step.empty()) {
@@ -172,12 +186,7 @@ void run(const Options& options) {
   json::object report = bench::report_header("throughput");
   bench::add_engine(report, options.model, *engine);
   report["mode"] = !options.lock_step.empty() ? "lock_step" : options.dataset.empty() ? "random" : "dataset";
-  report["dataset"] = options.dataset;
-  report["prompts"] = options.prompts.count;
-  report["prompt_tokens"] = options.prompts.prompt_tokens;
-  report["output_tokens"] = options.prompts.output_tokens;
-  report["shared_prefix"] = options.prompts.shared_prefix;
-  report["seed"] = options.prompts.seed;
+  add_prompts(report, options);
   report["ignore_eos"] = true;
   report["repeats"] = options.flags.repeats;
   for (auto& entry : results) report[entry.key()] = std::move(entry.value());
@@ -185,14 +194,22 @@ void run(const Options& options) {
 }
 
 // What is wrong with flags that are right one by one; empty: nothing.
-std::string contradiction(const Options& options) {
+std::string contradiction(const CLI::App& app, const Options& options) {
+  const bool is_lock_step = !options.lock_step.empty(), is_dataset = !options.dataset.empty();
+  if (std::string wrong = bench::given_in_vain(
+          app,
+          {{is_lock_step, "with --lock-step, which has as many prompts and requests as streams", {"--prompts", "--concurrency"}},
+           {is_lock_step, "with --lock-step, where every stream has its own KV", {"--shared-prefix"}},
+           {is_lock_step, "with --lock-step, which finds the prompts in the prefix cache", {"--no-prefix-cache"}},
+           {is_dataset,
+            "with --dataset, which has its own prompts",
+            {"--prompts", "--prompt-tokens", "--shared-prefix", "--seed"}}});
+      !wrong.empty())
+    return wrong;
   if (options.prompts.shared_prefix >= options.prompts.prompt_tokens)
     return fmt::format("--shared-prefix {} leaves nothing of --prompt-tokens {}", options.prompts.shared_prefix,
                        options.prompts.prompt_tokens);
-  if (options.lock_step.empty()) return "";
-  if (options.prompts.output_tokens < 2) return "--lock-step needs --output-tokens of at least 2";
-  if (options.prompts.shared_prefix > 0) return "--lock-step has no --shared-prefix: every stream has its own KV";
-  if (!options.prefix_cache) return "--lock-step needs the prefix cache";
+  if (is_lock_step && options.prompts.output_tokens < 2) return "--lock-step needs --output-tokens of at least 2";
   return "";
 }
 
@@ -224,7 +241,7 @@ int main(int argc, char** argv) {
   bench::add_common_flags(app, options.flags);
   dataset->excludes(lock_step);
   if (const auto status = bench::parse_flags(app, argc, argv)) return *status;
-  if (const std::string wrong = contradiction(options); !wrong.empty()) {
+  if (const std::string wrong = contradiction(app, options); !wrong.empty()) {
     fmt::print(stderr, "throughput_bench: {}\n", wrong);
     return 2;
   }

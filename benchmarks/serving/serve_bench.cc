@@ -216,7 +216,7 @@ int main(int argc, char** argv) {
   add_options(app, options, texts);
   if (const auto status = parse_flags(app, argc, argv)) return *status;
   try {
-    finish_options(texts, options);
+    finish_options(app, texts, options);
   } catch (const Error& error) {
     fmt::print(stderr, "serve_bench: {}\n", error.what());
     return 2;

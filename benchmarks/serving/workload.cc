@@ -74,7 +74,7 @@ std::vector<PlannedRequest> replay_workload(const WorkloadSpec& spec, const Repl
                                             const std::string& name) {
   if (replay.first_row < 1 || replay.first_row > trace.rows.size())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("first row is {}, of the {} that {} holds", replay.first_row, trace.rows.size(), name));
+                fmt::format("--trace-first-row is {}, of the {} that {} holds", replay.first_row, trace.rows.size(), name));
   const int block_tokens = scaled(kMooncakeBlockTokens, replay.length_scale);
   std::vector<PlannedRequest> requests;
   for (std::size_t i = replay.first_row - 1; i < trace.rows.size() && requests.size() < spec.num_requests; ++i) {

@@ -237,7 +237,8 @@ TEST(Workload, PausesThatOnlyWaitAreRefused) {
   EXPECT_EQ(replay_workload({.num_requests = 2}, {}, trace, "t").size(), 2u) << "what is not replayed does not matter";
   EXPECT_ERROR(replay_workload({}, {.time_scale = 1e9, .max_gap_s = 1e300}, trace, "t"), ErrorCode::kInvalidArgument,
                "the rows would take");
-  EXPECT_ERROR(replay_workload({}, {.first_row = 4}, trace, "t"), ErrorCode::kInvalidArgument, "first row is 4, of the 3");
+  EXPECT_ERROR(replay_workload({}, {.first_row = 4}, trace, "t"), ErrorCode::kInvalidArgument,
+               "--trace-first-row is 4, of the 3");
 }
 
 // Otherwise a sweep would find the prompts of its first load in the prefix cache.

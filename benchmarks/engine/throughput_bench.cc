@@ -81,7 +81,7 @@ json::object run_dataset(const Options& options, const EngineOptions& engine_opt
     if (i > 0 && !options.dataset.empty()) start(engine, options.model, engine_opts);
     const Workload workload = options.dataset.empty()
                                   ? bench::random_workload(prompts, engine->tokenizer().vocab_size())
-                                  : bench::read_workload(options.dataset, engine->tokenizer(), options.prompts.output_tokens);
+                                  : bench::read_workload(options.dataset, *engine, options.prompts.output_tokens);
     const bench::Outcome outcome = bench::run(*engine, workload);
     seconds.push_back(outcome.seconds);
     output_rate.push_back(static_cast<double>(outcome.output_tokens) / outcome.seconds);

@@ -215,15 +215,49 @@ TEST(BenchPrograms, RefuseBrokenDataSets) {
     expect_refusal("throughput_bench", "--model " + tiny_model() + " --dataset " + path.string(), 1, message);
   };
   expect_refusal("throughput_bench", "--model " + tiny_model() + " --dataset /nonexistent.jsonl", 1, "/nonexistent.jsonl");
+  expect_refusal("throughput_bench", "--model " + tiny_model() + " --dataset /", 1, "the data set / is a folder");
   expect("", "is empty");
-  expect("{\"prompt\": \"a\"}\n{\"prompt\": \n", "data.jsonl:2: ");
-  expect("[1]\n", "data.jsonl:1: ");
-  expect("{}\n", "data.jsonl:1: neither");
-  expect("{\"prompt\": 5}\n", "data.jsonl:1: ");
-  expect("{\"prompt_ids\": []}\n", "data.jsonl:1: the prompt has no token");
-  expect("{\"prompt_ids\": [1], \"output_tokens\": 0}\n", "data.jsonl:1: output_tokens is 0");
-  expect("{\"prompt_ids\": [1], \"output_tokens\": -5}\n", "data.jsonl:1: output_tokens is -5");
-  expect("{\"prompt_ids\": [1]}\n{\"prompt_ids\": [4000000]}\n", "token 4000000, outside the vocabulary");
+  expect("\n\n", "is empty");
+  const std::string whole = "expected a whole number from 1 to 1048576";
+  expect(R"({"prompt": "a"})"
+         "\n"
+         R"({"prompt": )"
+         "\n",
+         R"(data.jsonl:2: incomplete JSON, expected a JSON object: {"prompt": )");
+  expect(R"({"prompt": "a"}x)", R"(data.jsonl:1: extra data, expected a JSON object: {"prompt": "a"}x)");
+  expect("[1]", "data.jsonl:1: the line is [1], expected a JSON object");
+  expect("{}", "data.jsonl:1: there is neither prompt nor prompt_ids");
+  expect(R"({"prompt": 5})", "data.jsonl:1: prompt is 5, expected a text");
+  expect(R"({"prompt": null})", "data.jsonl:1: prompt is null, expected a text");
+  expect(R"({"prompt": ""})", "data.jsonl:1: the prompt has no token");
+  expect(R"({"prompt_ids": "1 2"})", "data.jsonl:1: prompt_ids is \"1 2\", expected a list");
+  expect(R"({"prompt_ids": [1, "2"]})", "data.jsonl:1: prompt_ids[1] is \"2\", expected a token's id");
+  expect(R"({"prompt_ids": [1, -2]})", "data.jsonl:1: prompt_ids[1] is -2, expected a token's id");
+  expect(R"({"prompt_ids": [1.5]})", "data.jsonl:1: prompt_ids[0] is 1.5E0, expected a token's id");
+  expect(R"({"prompt_ids": [99999999999]})", "data.jsonl:1: prompt_ids[0] is 99999999999, expected a token's id");
+  expect(R"({"prompt_ids": []})", "data.jsonl:1: the prompt has no token");
+  for (const char* value : {"0", "-5", "2000000", "\"9\"", "null"})
+    expect(fmt::format(R"({{"prompt_ids": [1], "output_tokens": {}}})", value),
+           fmt::format("data.jsonl:1: output_tokens is {}, {}", value, whole));
+  expect("{\"prompt_ids\": [1]}\n\n{\"prompt_ids\": [7, 4000000]}\n",
+         "data.jsonl:3: prompt[1] is token 4000000, outside the vocabulary");
+  expect(R"({"prompt_ids": [1], "output_tokens": 256})", "data.jsonl:1: a prompt of 1 tokens and an answer of 256 are longer");
+  expect(R"({"prompt": ")" + std::string(5000, 'a') + R"("})", "data.jsonl:1: prompt: 1250 tokens");
+}
+
+TEST(BenchPrograms, RefuseBrokenGoldenFiles) {
+  const fs::path path = folder() / "golden.jsonl";
+  const auto expect = [&](const std::string& text, const std::string& message) {
+    std::ofstream(path) << text;
+    expect_refusal("logprob_bench", "--model " + tiny_model() + " --golden " + path.string(), 1, "golden.jsonl:1: " + message);
+  };
+  const std::string begin = R"({"name": "a", "prompt": "b", "prompt_ids": [1, 2], )";
+  expect(R"({"prompt": "b"})", "there is no name, expected a text");
+  expect(begin + R"("prompt_logprobs": [null], "greedy": []})", "prompt_logprobs[0] is null, expected a number");
+  expect(begin + R"("prompt_logprobs": [], "greedy": []})", "0 prompt_logprobs for 2 prompt_ids");
+  expect(begin + R"("prompt_logprobs": [-1], "greedy": 5})", "greedy is 5, expected a list");
+  expect(begin + R"("prompt_logprobs": [-1], "greedy": [5]})", "greedy[0] is 5, expected an object");
+  expect(begin + R"("prompt_logprobs": [-1], "greedy": [{"id": 3}]})", "there is no logprob, expected a number");
 }
 
 // ---- results

@@ -84,7 +84,7 @@ std::vector<PlannedRequest> replay_workload(const WorkloadSpec& spec, const Repl
     const double gap = requests.empty() ? 0 : request.due_s - requests.back().due_s;
     if (gap > replay.max_gap_s)
       throw Error(ErrorCode::kInvalidFile,
-                  fmt::format("{} line {}: nothing arrives for {:.1f} s before it, over --max-gap-s {:g}: give a smaller "
+                  fmt::format("{} line {}: nothing arrives for {:.6g} s before it, over --max-gap-s {:g}: give a smaller "
                               "--time-scale or other rows",
                               name, row.line, gap, replay.max_gap_s));
     const int input = cut(scaled(row.input_tokens, replay.length_scale), spec.max_input_tokens);

@@ -26,13 +26,14 @@ namespace {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 using Clock = std::chrono::steady_clock;
-using quire::bench::median, quire::bench::spread;
+using quire::bench::median, quire::bench::seconds_since, quire::bench::spread;
 
 struct Options {
   std::string model;
   quire::bench::CommonFlags flags;
 };
 
+// Not that of src/model/mapped_file.cc: this program sees no more of the library than its users.
 class Descriptor {
  public:
   explicit Descriptor(const fs::path& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
@@ -80,8 +81,6 @@ double cpu_seconds() {
   const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 struct Timings {
   std::vector<double> read, load, load_cpu;

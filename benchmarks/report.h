@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 #include <boost/json.hpp>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -46,6 +47,10 @@ double quantile_of_sorted(const std::vector<double>& values, double share);  // 
 inline double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 // {"median", "min", "max"} of repeated measurements. REQUIRES: values not empty.
 boost::json::object spread(const std::vector<double>& values);
+
+inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 // A field of /proc/self/status in bytes: "VmRSS", what of this process is in memory, or "VmHWM", the most that was.
 std::int64_t own_memory(std::string_view field);

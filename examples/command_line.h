@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 // For every option that is an unsigned number: CLI11 takes -1 for the largest one.
 inline CLI::Validator unsigned_number() {
@@ -12,11 +13,25 @@ inline CLI::Validator unsigned_number() {
   return CLI::Validator(refuse, "");
 }
 
+// In the order in which they were given, which CLI11 turns round.
+inline CLI::ParseError unknown_arguments(const CLI::App& app) {
+  const std::vector<std::string> arguments = app.remaining();
+  const std::string what =
+      arguments.size() > 1 ? "The following arguments were not expected: " : "The following argument was not expected: ";
+  return CLI::ParseError(what + CLI::detail::join(arguments, " "), CLI::ExitCodes::ExtrasError);
+}
+
 // The status to end with, if the command line says so.
 inline std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
     return std::nullopt;
+  } catch (const CLI::RequiredError& error) {  // which may be there, misspelt
+    app.remaining_size() == 0 ? app.exit(error) : app.exit(unknown_arguments(app));
+    return 2;
+  } catch (const CLI::ExtrasError&) {
+    app.exit(unknown_arguments(app));
+    return 2;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }

@@ -6,7 +6,6 @@ faster peer (median and range of the rounds' ratios) and a verdict. The load of 
 before every round and added up over it: over the limit the comparison waits, measures the round again, then refuses.
 docs/benchmarks.md says what each side does in each cell.
 """
-import argparse
 import contextlib
 import datetime
 import http.client
@@ -18,17 +17,9 @@ import sys
 import time
 
 import peers
+from peer_options import CELLS, DECODE, MODELS, PREFILL, SERVE, parse_arguments, targets_needed  # pylint: disable=unused-import
+from peer_table import Unreadable, is_figure, markdown
 
-MODELS = {
-    "smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf",
-    "gemma3": "gemma-3-270m-q4_k_m.gguf",
-    "smollm2-f16": "SmolLM2-135M-Instruct.F16.gguf",
-}
-PREFILL = {f"prefill-{n}": n for n in (512, 4000)}
-DECODE = {f"decode-{b}x{c}": (b, c) for c in (128, 2000) for b in (1, 8, 32)}
-SERVE = {f"serve-{share}": share / 100 for share in (50, 80)}
-CELLS = [*PREFILL, *DECODE, "shared-prefix", *SERVE]
-QUICK_CELLS = ["prefill-512", "decode-1x128", "decode-8x128", "decode-32x128"]
 SHARED = {"streams": 16, "prompt_tokens": 1100, "prefix": 1000, "output_tokens": 64}
 
 # Ratios to the faster peer that quire has set itself: at least so much of a rate, at most so much of a time.
@@ -120,9 +111,11 @@ def measure_once(cell, program, seed, options):
         return {cell: program.decode(streams, context, output_tokens, seed)}
     if cell == "shared-prefix":
         return {cell: program.shared(seed=seed, **SHARED)}
-    report = checked(peers.serve(program.serve_target(), SERVE[cell] * options.capacity, options.requests, seed))
+    try:
+        report = checked(peers.serve(program.serve_target(), SERVE[cell] * options.capacity, options.requests, seed))
+    finally:
+        program.close()
     program.served_by(report)
-    program.close()
     return {f"{cell} TTFT p50": report["ttft_ms"]["p50"], f"{cell} TTFT p99": report["ttft_ms"]["p99"],
             f"{cell} tokens/s": report["output_tokens_per_s"]}
 
@@ -143,6 +136,15 @@ def unit(figure):
     return "ms" if "TTFT" in figure else "s" if is_time(figure) else "tokens/s"
 
 
+@contextlib.contextmanager
+def expected_answers(name):
+    """Makes of JSON that is not as expected, another version's perhaps, a failure of the program."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise RuntimeError(f"{name} answered something else than expected: {error!r}") from error
+
+
 def measure_round(cell, programs, absent, seed, options):
     """{figure: {program: value}} of one run of each program that is not absent; adds to `absent` those that cannot."""
     figures = {}
@@ -150,13 +152,14 @@ def measure_round(cell, programs, absent, seed, options):
         if program.name in absent:
             continue
         try:
-            measured = measure_once(cell, program, seed, options)
+            with expected_answers(program.name):
+                measured = measure_once(cell, program, seed, options)
         except peers.NotAvailable as reason:
             absent[program.name] = str(reason)
             continue
         for figure, value in measured.items():
-            if not value > 0:
-                raise RuntimeError(f"{program.name} measured {value} in {figure}")
+            if not is_figure(value):
+                raise RuntimeError(f"{program.name} measured {value!r} in {figure}")
             figures.setdefault(figure, {})[program.name] = value
     return figures
 
@@ -231,24 +234,6 @@ def show(row):
         print(f"{'':<12} {name}: {reason}")
 
 
-def markdown(files):
-    """The rows of files that --json wrote as a Markdown table; of a figure that several have, the last one's."""
-    rows = {}
-    for name in files:
-        with open(name, encoding="utf-8") as file:
-            report = json.load(file)
-        for row in report["rows"]:
-            rows[row["model"], row["figure"]] = row, max(map(len, row["rounds"].values()), default=0)
-    lines = ["| model | figure | quire | llama.cpp | OpenVINO | ratio to the faster peer (range) | target | rounds |",
-             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
-    for (model, figure), (row, rounds) in rows.items():
-        cells = [f"{row['medians'][name]:.4g}" if name in row["medians"] else "-" for name in ("quire", "llama.cpp", "OpenVINO")]
-        ratio = "-" if "ratio" not in row else f"{row['ratio']:.2f} ({row['ratio_min']:.2f} to {row['ratio_max']:.2f})"
-        target = "" if row.get("target") is None else f"{row['target']:g}"
-        lines.append(" | ".join([f"| {model}", f"{figure}, {row['unit']}", *cells, ratio, target, f"{rounds} |"]))
-    return "\n".join(lines)
-
-
 def versions_seen(rows):
     """{program: version}; a program tells it once it has loaded a model, which it may refuse for the last one."""
     versions = {}
@@ -263,7 +248,7 @@ def model_path(name):
     path = os.path.join(peers.ROOT, "models", MODELS[name])
     if name != "smollm2-f16":
         if not os.path.exists(path):
-            sys.exit(f"compare_peers: there is no {path}: scripts/fetch_model.sh {name} brings it")
+            raise Unreadable(f"there is no {path}: scripts/fetch_model.sh {name} brings it")
         return path
     copy = os.path.join(peers.PEERS, MODELS[name])
     if not os.path.exists(copy):
@@ -275,15 +260,20 @@ def model_path(name):
 def measure_capacity(llama, options):
     """Requests a second that llama-server answers to 16 streams."""
     wait_for_quiet(options.max_foreign_load, options.force)
-    report = checked(peers.serve(llama.serve_target(), None, options.requests, seed=99))
-    llama.close()
-    return report["requests_per_s"]
+    try:
+        with expected_answers(llama.name):
+            capacity = checked(peers.serve(llama.serve_target(), None, options.requests, seed=99))["requests_per_s"]
+    finally:
+        llama.close()
+    if not is_figure(capacity):
+        raise RuntimeError(f"{llama.name} answered {capacity!r} requests/s")
+    return capacity
 
 
 def compare(options):
     rows, failed = [], False
-    for model in options.models:
-        path = model_path(model)
+    paths = {model: model_path(model) for model in options.models}  # all of them, before hours are spent on the first
+    for model, path in paths.items():
         programs = [peers.Quire(path, options.threads), peers.LlamaCpp(path, options.threads), peers.OpenVino(path, options.threads)]
         with contextlib.ExitStack() as stack:
             for program in programs:
@@ -295,7 +285,7 @@ def compare(options):
                         options.capacity = measure_capacity(programs[1], options)
                         print(f"{model:<12} capacity of llama-server: {options.capacity:.3g} requests/s")
                     new_rows = rows_of(cell, model, *measure_cell(cell, programs, options))
-                except (RuntimeError, OSError, KeyError, ValueError, http.client.HTTPException, subprocess.SubprocessError) as error:
+                except (RuntimeError, OSError, http.client.HTTPException, subprocess.SubprocessError) as error:
                     print(f"{model:<12} {cell:<18} failed, no figure: {error}")
                     failed = True
                     continue
@@ -306,68 +296,28 @@ def compare(options):
     return rows, failed
 
 
-def parse_arguments():
-    def listed(allowed):
-        def parse(text):
-            names = text.split(",")
-            unknown = [name for name in names if name not in allowed]
-            if unknown:
-                raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not among {', '.join(allowed)}")
-            return names
-        return parse
-
-    def positive(text):
-        value = int(text)
-        if not 0 < value <= 10_000:
-            raise argparse.ArgumentTypeError(f"{value} is not between 1 and 10000")
-        return value
-
-    parser = argparse.ArgumentParser(prog="compare_peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="SmolLM2 Q4_1, prefill 512 and short decode, three rounds")
-    parser.add_argument("--cells", type=listed(CELLS), help=f"of {', '.join(CELLS)}")
-    parser.add_argument("--models", type=listed(MODELS), help=f"of {', '.join(MODELS)}")
-    parser.add_argument("--rounds", type=positive, help="runs of each program in each cell (5)")
-    parser.add_argument("--threads", type=positive, default=len(os.sched_getaffinity(0)), help="of every program")
-    parser.add_argument("--isa", choices=["native", "avx2"], default="native",
-                        help="avx2: no program uses more, as on a machine without AVX-512")
-    parser.add_argument("--requests", type=positive, default=60, help="of a serve cell")
-    parser.add_argument("--max-foreign-load", type=float, default=5.0, help="per cent of the cores")
-    parser.add_argument("--force", action="store_true", help="measure whatever else is running, and say so")
-    parser.add_argument("--json", help="write all figures to this file")
-    parser.add_argument("--markdown", nargs="+", metavar="FILE", help="measure nothing: a table of what --json wrote")
-    parser.add_argument("--accuracy", action="store_true", help="distance to tests/golden instead of speed")
-    parser.add_argument("--needs", action="store_true", help=argparse.SUPPRESS)  # for compare_peers.sh
-    options = parser.parse_args()
-    options.cells = options.cells or (QUICK_CELLS if options.quick else CELLS)
-    options.models = options.models or (["smollm2"] if options.quick else list(MODELS))
-    options.rounds = options.rounds or (3 if options.quick else 5)
-    if options.json and not os.path.isdir(os.path.dirname(os.path.abspath(options.json))):
-        parser.error(f"--json: there is no folder for {options.json}")
-    return options
-
-
-def targets_needed(options):
-    """What compare_peers.sh has to build: llama.cpp's targets, quire's, and for which instructions, with semicolons between."""
-    if options.accuracy:
-        return f"llama;logprob_bench;{options.isa}"
-    theirs, ours = {"llama-bench", "llama-batched-bench"}, {"throughput_bench"}
-    if any(cell in SERVE or cell == "shared-prefix" for cell in options.cells):
-        theirs.add("llama-server")
-    if any(cell in SERVE for cell in options.cells):
-        ours.add("serve_bench")
-    return ";".join([" ".join(sorted(theirs)), " ".join(sorted(ours)), options.isa])
-
-
 def cpu_name():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "unknown")
 
 
 def main():
-    options = parse_arguments()
+    options = parse_arguments(__doc__)
     if options.needs:
         print(targets_needed(options))
         return 0
+    try:
+        return markdown_or_measure(options)
+    except Busy as error:
+        print(f"compare_peers: {error}", file=sys.stderr)
+        return 3
+    except (Unreadable, RuntimeError, OSError) as error:
+        print(f"compare_peers: {error}", file=sys.stderr)
+        return 1
+
+
+def markdown_or_measure(options):
+    """The exit status."""
     if options.markdown:
         print(markdown(options.markdown))
         return 0
@@ -380,12 +330,8 @@ def main():
     print(f"{cpu_name()}{capped}, {os.cpu_count()} cores, {options.threads} threads, {options.rounds} rounds, {date}")
     if options.force:
         print("FORCED: other load was allowed; these figures are worth nothing beyond a first look")
-    try:
-        wait_for_quiet(options.max_foreign_load, options.force)
-        rows, failed = compare(options)
-    except Busy as error:
-        print(f"compare_peers: {error}", file=sys.stderr)
-        return 3
+    wait_for_quiet(options.max_foreign_load, options.force)
+    rows, failed = compare(options)
     for name, version in versions_seen(rows).items():
         print(f"{name}: {version}")
     if options.json:

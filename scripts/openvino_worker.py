@@ -3,7 +3,7 @@
 
     openvino_worker.py MODEL THREADS KV_GIGABYTES
 
-It is kept over the rounds of a comparison, for it takes seconds to read a GGUF file, and sleeps between jobs. Jobs:
+First it says {"ready": version} or {"refused": why it does not load the model}. It is kept over the rounds of a comparison, for it takes seconds to read a GGUF file, and sleeps between jobs. Jobs:
   {"job": "prefill", "prompt_tokens": n}                               -> {"tokens_per_s"}
   {"job": "decode", "streams": b, "prompt_tokens": n, "output_tokens": g} -> {"tokens_per_s"}
   {"job": "shared", "streams": b, "prompt_tokens": n, "shared_prefix": p, "output_tokens": g} -> {"seconds"}
@@ -96,9 +96,9 @@ def main():
     try:
         worker = Worker(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
         worker.run([list(range(LOWEST_ID, LOWEST_ID + 32))] * 2, 8)  # warm-up
-    except RuntimeError as error:
-        print(json.dumps({"error": str(error)}), flush=True)
-        raise
+    except RuntimeError as error:  # what OpenVINO throws of a file that it does not load, or has no kernels for
+        print(json.dumps({"refused": " ".join(str(error).split())}), flush=True)
+        return
     print(json.dumps({"ready": openvino_genai.__version__}), flush=True)
     for line in sys.stdin:
         try:

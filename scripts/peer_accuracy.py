@@ -92,13 +92,17 @@ def main(options):
                 "OpenVINO": openvino_distance}
     print("| model | program | prompt mean | prompt max | greedy mean | greedy max | other top | tokens |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    rows = []
+    rows, failed = [], False
     for model in [name for name in options.models if name in GOLDEN]:
         for name, measure in programs.items():
             try:
                 f = measure(model, model_path(model), options.threads)
             except peers.NotAvailable as reason:
                 print(f"| {model} | {name} | {reason} | | | | | |")
+                continue
+            except (RuntimeError, OSError, LookupError, TypeError, ValueError, ImportError) as error:
+                print(f"| {model} | {name} | failed, no figure: {error!r} | | | | | |")
+                failed = True
                 continue
             other_top = "not given" if f["other_top"] is None else f["other_top"]
             print(f"| {model} | {name} | {f['prompt_mean']:.4f} | {f['prompt_max']:.3f} | {f['greedy_mean']:.4f} | "
@@ -107,4 +111,4 @@ def main(options):
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             file.write(json.dumps({"rows": rows}) + "\n")
-    return 0
+    return 1 if failed else 0

@@ -4,13 +4,16 @@ Rates are tokens a second, total times seconds. A method that a program lacks ra
 table. What exactly each side does is written in docs/benchmarks.md, under "Beside other engines".
 """
 import concurrent.futures
+import contextlib
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +23,8 @@ PEERS = os.path.join(ROOT, "build-peers")
 LLAMA = os.path.join(PEERS, "llama.cpp-native", "bin")  # limit_instructions chooses the build
 OURS = os.path.join(ROOT, "build-dev", "benchmarks")
 RUN_LIMIT_S = 1200
+START_LIMIT_S = 60  # of llama-server
+END_LIMIT_S = 30    # of what was asked to end
 
 
 def limit_instructions(isa):
@@ -35,19 +40,52 @@ class NotAvailable(Exception):
     """This program cannot do this work; the text says why."""
 
 
+class Ended(RuntimeError):
+    """A process that should have lived has ended, with this status."""
+
+    def __init__(self, message, returncode):
+        super().__init__(message)
+        self.returncode = returncode
+
+
 def run(command, **options):
     """Standard output of a command that must succeed."""
-    result = subprocess.run(command, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False, **options)
+    program = os.path.basename(command[0])
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=RUN_LIMIT_S, check=False, **options)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{program} did not end within {RUN_LIMIT_S} s") from None
     if result.returncode != 0:
-        raise RuntimeError(f"{os.path.basename(command[0])} ended with {result.returncode}: {result.stderr.strip()[-500:]}")
+        raise RuntimeError(f"{program} {ending(result.returncode)}: {result.stderr.strip()[-500:]}")
     return result.stdout
 
 
+def ending(returncode):
+    return f"was ended by signal {-returncode}" if returncode < 0 else f"ended with status {returncode}"
+
+
+def stop(process):
+    """Ends a process that may not want to."""
+    process.terminate()
+    try:
+        process.wait(timeout=END_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def last_json(text):
+    """The JSON object in the last line of a program's output."""
     lines = text.strip().splitlines()
     if not lines:
         raise RuntimeError("a program ended well and printed nothing")
-    return json.loads(lines[-1])
+    try:
+        report = json.loads(lines[-1])
+    except ValueError:
+        report = None
+    if not isinstance(report, dict):
+        raise RuntimeError(f"a program ended well, and its last line is no JSON object: {lines[-1][:200]}")
+    return report
 
 
 class Quire:
@@ -110,7 +148,7 @@ class LlamaCpp:
         output = run([os.path.join(LLAMA, "llama-batched-bench"), "-m", self.model, "-t", str(self.threads), "-c", str(cells),
                       "-b", "2048", "-ub", "512", "-npp", str(context), "-ntg", str(output_tokens), "-npl", str(streams), "-pps",
                       "--output-format", "jsonl"])
-        rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+        rows = [last_json(line) for line in output.splitlines() if line.startswith("{")]
         if len(rows) != 1 or rows[0]["pl"] != streams or rows[0]["tg"] != output_tokens:
             raise RuntimeError(f"llama-batched-bench printed {rows}")
         return rows[0]["speed_tg"]
@@ -126,31 +164,33 @@ class LlamaCpp:
              str(slots * context), "--host", "127.0.0.1", "--port", str(port)],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         url = f"http://127.0.0.1:{port}"
-        for _ in range(600):
+        start = time.monotonic()
+        while time.monotonic() - start < START_LIMIT_S:  # a request to a server that hangs takes seconds too
             if self.server.poll() is not None:
-                raise RuntimeError(f"llama-server ended with {self.server.returncode} before it was ready")
+                raise RuntimeError(f"llama-server {ending(self.server.returncode)} before it was ready")
             try:
                 with urllib.request.urlopen(url + "/health", timeout=5):
                     return url
             except (urllib.error.URLError, OSError):
                 time.sleep(0.1)
-        raise RuntimeError("llama-server was not ready within a minute")
+        raise RuntimeError(f"llama-server was not ready within {START_LIMIT_S} s")
 
     def shared(self, streams, prompt_tokens, prefix, output_tokens, seed):
-        url = self._start(streams, prompt_tokens + output_tokens + 64)
         draw = random.Random(seed)
         ids = lambda count: [draw.randint(100, 40_000) for _ in range(count)]
-        post_completion(url, ids(32), 8)  # warm-up
-        shared = ids(prefix)
+        warmup, shared = ids(32), ids(prefix)
         prompts = [shared + ids(prompt_tokens - prefix) for _ in range(streams)]
-        start = time.perf_counter()
-        with concurrent.futures.ThreadPoolExecutor(streams) as pool:
-            for count in pool.map(lambda prompt: post_completion(url, prompt, output_tokens), prompts):
-                if count != output_tokens:
-                    raise RuntimeError(f"llama-server answered {count} tokens instead of {output_tokens}")
-        seconds = time.perf_counter() - start
-        self.close()
-        return seconds
+        try:
+            url = self._start(streams, prompt_tokens + output_tokens + 64)
+            post_completion(url, warmup, 8)
+            start = time.perf_counter()
+            with concurrent.futures.ThreadPoolExecutor(streams) as pool:
+                for count in pool.map(lambda prompt: post_completion(url, prompt, output_tokens), prompts):
+                    if count != output_tokens:
+                        raise RuntimeError(f"llama-server answered {count} tokens instead of {output_tokens}")
+            return time.perf_counter() - start
+        finally:
+            self.close()
 
     def serve_target(self):
         url = self._start(16, 1024)
@@ -161,8 +201,7 @@ class LlamaCpp:
 
     def close(self):
         if self.server is not None:
-            self.server.terminate()
-            self.server.wait(timeout=30)
+            stop(self.server)
             self.server = None
 
 
@@ -187,32 +226,51 @@ class OpenVino:
         if self.refusal:
             raise NotAvailable(self.refusal)
         if self.worker is None:
-            worker = os.path.join(ROOT, "scripts", "openvino_worker.py")
-            self.errors = tempfile.TemporaryFile(mode="w+")  # a pipe that nobody reads would stop a talkative worker
-            self.worker = subprocess.Popen([sys.executable, worker, self.model, str(self.threads), "3"], stdin=subprocess.PIPE,
-                                           stdout=subprocess.PIPE, stderr=self.errors, text=True)
-            ready = self._answer()
-            if "ready" not in ready:
-                self.worker.wait(timeout=30)
-                self.errors.seek(0)
-                errors = (ready.get("error") or self.errors.read()).strip().splitlines() or ["no reason given"]
-                self.worker = None
-                self.refusal = "does not run this model: " + errors[-1][:160]
-                raise NotAvailable(self.refusal)
-            self.version = ready["ready"]
-        self.worker.stdin.write(json.dumps(job) + "\n")
-        self.worker.stdin.flush()
+            self._start()
+        try:
+            self.worker.stdin.write(json.dumps(job) + "\n")
+            self.worker.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended, and _answer says how
         answer = self._answer()
-        if "error" in answer or not answer:
-            raise RuntimeError("openvino_worker: " + answer.get("error", "it ended"))
+        if "error" in answer:
+            raise RuntimeError(f"openvino_worker: {answer['error']}")
         return answer
 
+    def _start(self):
+        worker = os.path.join(ROOT, "scripts", "openvino_worker.py")
+        self.errors = tempfile.TemporaryFile(mode="w+", errors="replace")  # a pipe that nobody reads would stop a talkative worker
+        self.worker = subprocess.Popen([sys.executable, worker, self.model, str(self.threads), "3"], stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, stderr=self.errors, text=True, errors="replace")
+        try:
+            answer = self._answer()
+        except Ended as end:
+            if end.returncode != -signal.SIGABRT:
+                raise
+            answer = {"refused": str(end)}  # by an assertion of its libraries
+        if "refused" in answer:
+            self.close()
+            self.refusal = f"does not run this model: {answer['refused'][-120:]}"
+            raise NotAvailable(self.refusal)
+        self.version = answer["ready"]
+
     def _answer(self):
-        """The next line of JSON; {} if the worker has ended. Lines of the library's own are passed over."""
-        for line in self.worker.stdout:
-            if line.startswith("{"):
-                return json.loads(line)
-        return {}
+        """The next line of JSON. Lines of the library's own are passed over. Without an answer the next job gets a new worker."""
+        worker, late = self.worker, threading.Event()
+        limit = threading.Timer(RUN_LIMIT_S, lambda: (late.set(), worker.kill()))
+        limit.start()
+        try:
+            line = next((line for line in worker.stdout if line.startswith("{")), None)
+        finally:
+            limit.cancel()
+        if line is not None and line.endswith("\n"):
+            return last_json(line)
+        returncode = worker.wait()
+        self.errors.seek(0)
+        last = self.errors.read().strip().splitlines()[-1:]
+        self.close()
+        how = f"did not answer within {RUN_LIMIT_S} s" if late.is_set() else ending(returncode)
+        raise Ended(": ".join([f"openvino_worker {how}", *last])[-500:], returncode)
 
     def prefill(self, tokens, seed):
         return self._ask({"job": "prefill", "prompt_tokens": tokens, "seed": seed})["tokens_per_s"]
@@ -233,8 +291,11 @@ class OpenVino:
 
     def close(self):
         if self.worker is not None:
-            self.worker.stdin.close()
-            self.worker.wait(timeout=60)
+            with contextlib.suppress(BrokenPipeError):
+                self.worker.stdin.close()  # its sign to end
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.worker.wait(timeout=END_LIMIT_S)
+            stop(self.worker)
             self.worker.stdout.close()
             self.errors.close()
             self.worker = None

@@ -18,21 +18,22 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "benchmarks/report.h"
-#include "examples/command_line.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 namespace json = boost::json;
 using Clock = std::chrono::steady_clock;
-using quire::bench::median, quire::bench::spread;
+using quire::bench::median, quire::bench::seconds_since, quire::bench::spread;
 
 struct Options {
   std::string model;
   quire::bench::CommonFlags flags;
 };
 
+// Not that of src/model/mapped_file.cc: this program sees no more of the library than its users.
 class Descriptor {
  public:
   explicit Descriptor(const fs::path& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
@@ -80,8 +81,6 @@ double cpu_seconds() {
   const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 struct Timings {
   std::vector<double> read, load, load_cpu;
@@ -161,6 +160,6 @@ int main(int argc, char** argv) {
   CLI::App app("Time to load a model, beside a plain read of its files.");
   app.add_option("--model", options.model, "GGUF file of one part, or folder with safetensors")->required();
   quire::bench::add_common_flags(app, options.flags);
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (const auto status = quire::bench::parse_flags(app, argc, argv)) return *status;
   return quire::bench::run_guarded("load_bench", [&] { run(options); });
 }

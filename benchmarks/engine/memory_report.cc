@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "benchmarks/engine/memory_plan.h"
 #include "benchmarks/engine/workload.h"
 #include "benchmarks/report.h"
@@ -192,10 +193,8 @@ int main(int argc, char** argv) {
       ->transform(CLI::AsSizeValue(true))
       ->transform(unsigned_number())
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 50));
-  app.add_option("--tokens", options.tokens, "lengths of requests, prompt and answer together")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 30));
+  bench::add_list(app, "--tokens", options.tokens, "with --memory: lengths of requests, prompt and answer together",
+                  CLI::Range(1, 1 << 30));
   app.add_option("--kv-type", options.engine.kv_type, "f16, bf16 or f32")->transform(CLI::CheckedTransformer(kv_types));
   app.add_option("--block-size", options.engine.block_size, "tokens per KV block")
       ->capture_default_str()
@@ -210,6 +209,11 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0, 1024));
   app.add_flag("--measure", options.measure, "build the engine, fill its KV, and compare");
   bench::add_json_flag(app, options.json);
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (const auto status = bench::parse_flags(app, argc, argv)) return *status;
+  if (const std::string wrong = bench::given_in_vain(app, {{options.memory == 0, "without --memory", {"--tokens"}}});
+      !wrong.empty()) {
+    fmt::print(stderr, "memory_report: {}\n", wrong);
+    return 2;
+  }
   return bench::run_guarded("memory_report", [&] { run(options); });
 }

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "benchmarks/report.h"
-#include "examples/command_line.h"
 
 namespace {
 
@@ -109,11 +109,11 @@ int main(int argc, char** argv) {
   BenchOptions bench;
   CLI::App app("Latency and rates of one request at a time.");
   app.add_option("--model", bench.model, "GGUF file, or folder with safetensors")->required();
-  app.add_option("--prompt-tokens", bench.prompt_tokens, "prompt lengths")->delimiter(',')->check(CLI::PositiveNumber);
+  quire::bench::add_list(app, "--prompt-tokens", bench.prompt_tokens, "prompt lengths", CLI::PositiveNumber);
   app.add_option("--output-tokens", bench.output_tokens, "tokens generated, at least 2: decoding begins after the first")
       ->capture_default_str()
       ->check(CLI::Range(2, 1 << 20));
   quire::bench::add_common_flags(app, bench.flags);
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (const auto status = quire::bench::parse_flags(app, argc, argv)) return *status;
   return quire::bench::run_guarded("single_stream_bench", [&] { run(bench); });
 }

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "benchmarks/engine/workload.h"
 #include "benchmarks/report.h"
 #include "core/math.h"
@@ -80,7 +81,7 @@ json::object run_dataset(const Options& options, const EngineOptions& engine_opt
     if (i > 0 && !options.dataset.empty()) start(engine, options.model, engine_opts);
     const Workload workload = options.dataset.empty()
                                   ? bench::random_workload(prompts, engine->tokenizer().vocab_size())
-                                  : bench::read_workload(options.dataset, engine->tokenizer(), options.prompts.output_tokens);
+                                  : bench::read_workload(options.dataset, *engine, options.prompts.output_tokens);
     const bench::Outcome outcome = bench::run(*engine, workload);
     seconds.push_back(outcome.seconds);
     output_rate.push_back(static_cast<double>(outcome.output_tokens) / outcome.seconds);
@@ -154,6 +155,20 @@ json::object run_lock_steps(const Options& options, Engine& engine) {
   return {{"rows", rows}};
 }
 
+// The parameters of the prompts, of those that the mode has.
+void add_prompts(json::object& report, const Options& options) {
+  report["output_tokens"] = options.prompts.output_tokens;
+  if (!options.dataset.empty()) {
+    report["dataset"] = options.dataset;
+    return;
+  }
+  report["prompt_tokens"] = options.prompts.prompt_tokens;
+  report["seed"] = options.prompts.seed;
+  if (!options.lock_step.empty()) return;
+  report["prompts"] = options.prompts.count;
+  report["shared_prefix"] = options.prompts.shared_prefix;
+}
+
 void run(const Options& options) {
   EngineOptions engine_opts = engine_options(options);
   if (options.lock_step.empty()) {
@@ -171,12 +186,7 @@ void run(const Options& options) {
   json::object report = bench::report_header("throughput");
   bench::add_engine(report, options.model, *engine);
   report["mode"] = !options.lock_step.empty() ? "lock_step" : options.dataset.empty() ? "random" : "dataset";
-  report["dataset"] = options.dataset;
-  report["prompts"] = options.prompts.count;
-  report["prompt_tokens"] = options.prompts.prompt_tokens;
-  report["output_tokens"] = options.prompts.output_tokens;
-  report["shared_prefix"] = options.prompts.shared_prefix;
-  report["seed"] = options.prompts.seed;
+  add_prompts(report, options);
   report["ignore_eos"] = true;
   report["repeats"] = options.flags.repeats;
   for (auto& entry : results) report[entry.key()] = std::move(entry.value());
@@ -184,14 +194,22 @@ void run(const Options& options) {
 }
 
 // What is wrong with flags that are right one by one; empty: nothing.
-std::string contradiction(const Options& options) {
+std::string contradiction(const CLI::App& app, const Options& options) {
+  const bool is_lock_step = !options.lock_step.empty(), is_dataset = !options.dataset.empty();
+  if (std::string wrong = bench::given_in_vain(
+          app,
+          {{is_lock_step, "with --lock-step, which has as many prompts and requests as streams", {"--prompts", "--concurrency"}},
+           {is_lock_step, "with --lock-step, where every stream has its own KV", {"--shared-prefix"}},
+           {is_lock_step, "with --lock-step, which finds the prompts in the prefix cache", {"--no-prefix-cache"}},
+           {is_dataset,
+            "with --dataset, which has its own prompts",
+            {"--prompts", "--prompt-tokens", "--shared-prefix", "--seed"}}});
+      !wrong.empty())
+    return wrong;
   if (options.prompts.shared_prefix >= options.prompts.prompt_tokens)
     return fmt::format("--shared-prefix {} leaves nothing of --prompt-tokens {}", options.prompts.shared_prefix,
                        options.prompts.prompt_tokens);
-  if (options.lock_step.empty()) return "";
-  if (options.prompts.output_tokens < 2) return "--lock-step needs --output-tokens of at least 2";
-  if (options.prompts.shared_prefix > 0) return "--lock-step has no --shared-prefix: every stream has its own KV";
-  if (!options.prefix_cache) return "--lock-step needs the prefix cache";
+  if (is_lock_step && options.prompts.output_tokens < 2) return "--lock-step needs --output-tokens of at least 2";
   return "";
 }
 
@@ -203,7 +221,7 @@ int main(int argc, char** argv) {
   const CLI::Range tokens(1, 1 << 20), streams(1, 4096);
   app.add_option("--model", options.model, "GGUF file, or folder with safetensors")->required();
   auto* dataset = app.add_option("--dataset", options.dataset, "JSON lines with \"prompt\" or \"prompt_ids\"");
-  auto* lock_step = app.add_option("--lock-step", options.lock_step, "numbers of streams")->delimiter(',')->check(streams);
+  auto* lock_step = bench::add_list(app, "--lock-step", options.lock_step, "numbers of streams", streams);
   app.add_option("--prompts", options.prompts.count, "random prompts")->capture_default_str()->check(CLI::Range(1, 1'000'000));
   app.add_option("--prompt-tokens", options.prompts.prompt_tokens, "tokens of each")->capture_default_str()->check(tokens);
   app.add_option("--output-tokens", options.prompts.output_tokens, "tokens generated for each")
@@ -212,7 +230,9 @@ int main(int argc, char** argv) {
   app.add_option("--shared-prefix", options.prompts.shared_prefix, "tokens that all prompts begin with, within --prompt-tokens")
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--concurrency", options.concurrency, "requests that share the steps")->capture_default_str()->check(streams);
-  app.add_option("--block-size", options.block_size, "tokens per KV block")->capture_default_str();
+  app.add_option("--block-size", options.block_size, "tokens per KV block")
+      ->capture_default_str()
+      ->check(CLI::IsMember({8, 16, 32, 64, 128, 256}));
   app.add_option("--max-batched-tokens", options.max_batched_tokens, "tokens of one step")->capture_default_str()->check(tokens);
   app.add_option("--kv-megabytes", options.kv_megabytes, "KV memory; 0: enough for --lock-step, else the engine's choice")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));
@@ -220,8 +240,8 @@ int main(int argc, char** argv) {
   app.add_option("--seed", options.prompts.seed, "of the random prompts")->capture_default_str()->check(unsigned_number());
   bench::add_common_flags(app, options.flags);
   dataset->excludes(lock_step);
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  if (const std::string wrong = contradiction(options); !wrong.empty()) {
+  if (const auto status = bench::parse_flags(app, argc, argv)) return *status;
+  if (const std::string wrong = contradiction(app, options); !wrong.empty()) {
     fmt::print(stderr, "throughput_bench: {}\n", wrong);
     return 2;
   }

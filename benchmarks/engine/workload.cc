@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <boost/json.hpp>
 #include <chrono>
-#include <fstream>
 #include <random>
 #include <stdexcept>
 #include <unordered_map>
+
+#include "benchmarks/json_lines.h"
 
 namespace quire::bench {
 namespace {
@@ -26,21 +26,17 @@ std::vector<TokenId> random_ids(std::mt19937_64& random, int count, int vocab_si
   return ids;
 }
 
-Item parse_item(const std::string& line, const Tokenizer& tokenizer, int default_output_tokens) {
-  const json::object object = json::parse(line).as_object();
+Item parse_item(const json::object& line, const Tokenizer& tokenizer, int default_output_tokens) {
   Item item;
-  if (const json::value* ids = object.if_contains("prompt_ids")) {
-    item.prompt = json::value_to<std::vector<TokenId>>(*ids);
-  } else if (const json::value* text = object.if_contains("prompt")) {
-    item.prompt = tokenizer.encode(json::value_to<std::string>(*text), {.parse_special = true});
+  if (line.contains("prompt_ids")) {
+    item.prompt = ids_field(line, "prompt_ids");
+  } else if (line.contains("prompt")) {
+    item.prompt = tokenizer.encode(text_field(line, "prompt"), {.parse_special = true});
   } else {
-    throw std::runtime_error("neither \"prompt\" nor \"prompt_ids\"");
+    throw std::runtime_error("there is neither prompt nor prompt_ids");
   }
-  if (item.prompt.empty()) throw std::runtime_error("the prompt has no token");
-  const json::value* output = object.if_contains("output_tokens");
-  item.output_tokens = output != nullptr ? json::value_to<int>(*output) : default_output_tokens;
-  if (item.output_tokens < 1 || item.output_tokens > kMostOutputTokens)
-    throw std::runtime_error(fmt::format("output_tokens is {}, outside [1, {}]", item.output_tokens, kMostOutputTokens));
+  item.output_tokens =
+      line.contains("output_tokens") ? whole_field(line, "output_tokens", 1, kMostOutputTokens) : default_output_tokens;
   return item;
 }
 
@@ -51,6 +47,15 @@ Request greedy_request(const Item& item) {
   request.sampling.max_tokens = item.output_tokens;
   request.sampling.ignore_eos = true;
   return request;
+}
+
+// Throws if the engine cannot answer it at its length.
+void check(const Engine& engine, const Item& item) {
+  if (item.prompt.empty()) throw std::runtime_error("the prompt has no token");
+  engine.check(greedy_request(item));
+  if (static_cast<std::int64_t>(item.prompt.size()) + item.output_tokens > engine.max_context())
+    throw std::runtime_error(fmt::format("a prompt of {} tokens and an answer of {} are longer than the context of {}",
+                                         item.prompt.size(), item.output_tokens, engine.max_context()));
 }
 
 }  // namespace
@@ -68,21 +73,12 @@ Workload random_workload(const RandomPrompts& prompts, int vocab_size) {
   return workload;
 }
 
-Workload read_workload(const std::string& path, const Tokenizer& tokenizer, int default_output_tokens) {
-  std::ifstream file(path);
-  if (!file) throw std::runtime_error(fmt::format("cannot read the data set {}", path));
+Workload read_workload(const std::string& path, const Engine& engine, int default_output_tokens) {
   Workload workload;
-  int line_number = 0;
-  for (std::string line; std::getline(file, line);) {
-    ++line_number;
-    if (line.empty()) continue;
-    try {
-      workload.push_back(parse_item(line, tokenizer, default_output_tokens));
-    } catch (const std::exception& error) {
-      throw std::runtime_error(fmt::format("{}:{}: {}", path, line_number, error.what()));
-    }
-  }
-  if (workload.empty()) throw std::runtime_error(fmt::format("the data set {} is empty", path));
+  read_json_lines(path, "data set", [&](const json::object& line) {
+    workload.push_back(parse_item(line, engine.tokenizer(), default_output_tokens));
+    check(engine, workload.back());
+  });
   return workload;
 }
 
@@ -94,7 +90,7 @@ Outcome run(Engine& engine, const Workload& workload) {
   std::unordered_map<RequestId, Open> open;
   Outcome outcome;
   const std::int64_t preemptions_before = engine.stats().num_preemptions;
-  for (const Item& item : workload) engine.check(greedy_request(item));  // nothing is begun that cannot end
+  for (const Item& item : workload) check(engine, item);  // nothing is begun that cannot end
   const Clock::time_point start = Clock::now();
   Clock::time_point all_began = start, now = start;
   for (const Item& item : workload) open.emplace(engine.submit(greedy_request(item)), Open{item.output_tokens, 0});
@@ -114,10 +110,7 @@ Outcome run(Engine& engine, const Workload& workload) {
       }
       if (event.finish_reason == FinishReason::kNone) continue;
       if (request.tokens != request.wanted)
-        throw std::runtime_error(
-            fmt::format("an answer has {} tokens instead of {}: prompt and answer are longer than the context "
-                        "of {}",
-                        request.tokens, request.wanted, engine.max_context()));
+        throw std::runtime_error(fmt::format("an answer has {} tokens instead of {}", request.tokens, request.wanted));
       outcome.prompt_tokens += event.usage.prompt_tokens;
       outcome.cached_tokens += event.usage.cached_tokens;
     }

@@ -26,9 +26,9 @@ struct RandomPrompts {
 // Ids uniform over the vocabulary: the time of a dense model does not depend on them. The same seed, the same prompts.
 Workload random_workload(const RandomPrompts& prompts, int vocab_size);
 
-// A line is {"prompt": text} or {"prompt_ids": [ids]}, with "output_tokens" if not the default. Throws std::runtime_error naming
-// file and line.
-Workload read_workload(const std::string& path, const Tokenizer& tokenizer, int default_output_tokens);
+// A line is {"prompt": text} or {"prompt_ids": [ids]} (which counts if both are there), with "output_tokens" if not the default.
+// Throws std::runtime_error naming file and line: of what is malformed, and of what `engine` could not answer.
+Workload read_workload(const std::string& path, const Engine& engine, int default_output_tokens);
 
 struct Outcome {
   double seconds = 0;  // from the first submit to the return of the last step

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "benchmarks/report.h"
 #include "core/check.h"
-#include "examples/command_line.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/split_plan.h"
 
@@ -291,6 +291,6 @@ int main(int argc, char** argv) {
   app.add_option("--repeat,--repeats", options.repeats, "timed calls of each shape")->check(CLI::Range(1, 10000));
   app.add_flag("--small", options.small, "contexts by a hundredth, to see that everything runs");
   quire::bench::add_json_flag(app, options.json);
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (const auto status = quire::bench::parse_flags(app, argc, argv)) return *status;
   return quire::bench::run_guarded("attention_bench", [&] { quire::run(options); });
 }

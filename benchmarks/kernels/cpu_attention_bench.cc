@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "benchmarks/command_line.h"
 #include "benchmarks/kernels/kernel_bench.h"
 #include "core/math.h"
-#include "examples/command_line.h"
 
 namespace quire {
 namespace {
@@ -167,15 +167,12 @@ int main(int argc, char** argv) {
   const auto is_decode = [](const std::string& text) {
     return quire::parse_decode(text) ? "" : "'" + text + "' is not STREAMSxCONTEXT";
   };
-  app.add_option("--decode", options.decode, "streams x context")->delimiter(',')->capture_default_str()->check(is_decode);
-  app.add_option("--prefill", options.prefill, "tokens of one prompt")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::Range(2, 1 << 20));
+  quire::bench::add_list(app, "--decode", options.decode, "streams x context", is_decode);
+  quire::bench::add_list(app, "--prefill", options.prefill, "tokens of one prompt", CLI::Range(2, 1 << 20));
   app.add_option("--block-size", options.block_size, "tokens per KV block")
       ->capture_default_str()
       ->check(CLI::IsMember({8, 16, 32, 64, 128, 256}));
   quire::bench::add_kernel_flags(app, options.flags, "keys and values");
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (const auto status = quire::bench::parse_flags(app, argc, argv)) return *status;
   return quire::bench::run_guarded("cpu_attention_bench", [&] { quire::run(options); });
 }

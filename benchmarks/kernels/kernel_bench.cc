@@ -43,7 +43,7 @@ std::vector<double> time_calls(const std::function<void()>& call, const KernelFl
     const Clock::time_point start = Clock::now();
     std::int64_t calls = 0;
     double elapsed = 0.0;
-    for (; elapsed < flags.seconds; elapsed = std::chrono::duration<double>(Clock::now() - start).count()) {
+    for (; elapsed < flags.seconds; elapsed = seconds_since(start)) {
       call();
       ++calls;
     }

@@ -9,6 +9,7 @@
 #include <immintrin.h>
 #endif
 
+#include "benchmarks/report.h"
 #include "core/check.h"
 #include "core/parallel.h"
 
@@ -20,8 +21,6 @@ using Clock = std::chrono::steady_clock;
 constexpr int kPasses = 7;
 constexpr std::int64_t kChains = 8;        // independent sums, enough to hide the latency of an instruction
 constexpr std::int64_t kRounds = 400'000;  // milliseconds
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // Results go where the compiler must assume that somebody reads them.
 void keep(const void* data) { asm volatile("" : : "r"(data) : "memory"); }

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "benchmarks/command_line.h"
 #include "benchmarks/kernels/kernel_bench.h"
-#include "examples/command_line.h"
 
 namespace quire {
 namespace {
@@ -106,17 +106,28 @@ json::object measure(Backend& backend, const Matrices& matrices, std::int64_t ro
 }
 
 // The types with the shapes asked for, without those that no file holds: rows must be whole blocks.
-std::vector<std::pair<DType, Shape>> wanted_products(const Options& options) {
+std::vector<std::pair<DType, Shape>> products_of(const std::vector<std::string>& types, const std::vector<std::string>& shapes) {
   std::vector<std::pair<DType, Shape>> products;
   for (const DType type : kTypes) {
     const auto wanted = [&](const std::string& name) { return name == "all" || name == to_string(type); };
-    if (std::none_of(options.types.begin(), options.types.end(), wanted)) continue;
-    for (const std::string& text : options.shapes) {
+    if (std::none_of(types.begin(), types.end(), wanted)) continue;
+    for (const std::string& text : shapes) {
       const Shape shape = *parse_shape(text);
       if (shape.inner % block_elements(type) == 0) products.emplace_back(type, shape);
     }
   }
   return products;
+}
+
+// Which type or shape that was given nothing would be measured of; empty: none.
+std::string without_product(const CLI::App& app, const Options& options) {
+  for (const std::string& type : options.types)
+    if (app.count("--type") > 0 && products_of({type}, options.shapes).empty())
+      return fmt::format("--type {} does not apply: no --shape has rows that are whole blocks of it", type);
+  for (const std::string& shape : options.shapes)
+    if (app.count("--shape") > 0 && products_of(options.types, {shape}).empty())
+      return fmt::format("--shape {} does not apply: its rows are not whole blocks of any --type", shape);
+  return "";
 }
 
 void run(const Options& options) {
@@ -125,7 +136,7 @@ void run(const Options& options) {
   fmt::print("{:5} {:>6} {:>6} {:>5} {}", "type", "K", "M", "rows", bench::figures_title("GOP/s"));
   CpuBackend backend(machine.kernels, {.num_threads = machine.num_threads});
   json::array rows;
-  for (const auto& [type, shape] : wanted_products(options)) {
+  for (const auto& [type, shape] : products_of(options.types, options.shapes)) {
     const Matrices matrices(backend, type, shape, options.flags.megabytes * 1'000'000);
     for (const std::int64_t count : options.rows) rows.push_back(measure(backend, matrices, count, options, machine));
   }
@@ -141,19 +152,13 @@ int main(int argc, char** argv) {
   const auto is_shape = [](const std::string& text) { return quire::parse_shape(text) ? "" : "'" + text + "' is not KxM"; };
   std::vector<std::string> type_names{"all"};
   for (const quire::DType type : quire::kTypes) type_names.emplace_back(to_string(type));
-  app.add_option("--type", options.types, "weight types, or all")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::IsMember(type_names));
-  app.add_option("--rows", options.rows, "rows of activations")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
-  app.add_option("--shape", options.shapes, "KxM")->delimiter(',')->capture_default_str()->check(is_shape);
+  quire::bench::add_list(app, "--type", options.types, "weight types, or all", CLI::IsMember(type_names));
+  quire::bench::add_list(app, "--rows", options.rows, "rows of activations", CLI::Range(1, 65536));
+  quire::bench::add_list(app, "--shape", options.shapes, "KxM", is_shape);
   quire::bench::add_kernel_flags(app, options.flags, "weights");
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
-  if (quire::wanted_products(options).empty()) {
-    fmt::print(stderr, "matmul_bench: no --shape has rows that are whole blocks of a --type\n");
+  if (const auto status = quire::bench::parse_flags(app, argc, argv)) return *status;
+  if (const std::string wrong = quire::without_product(app, options); !wrong.empty()) {
+    fmt::print(stderr, "matmul_bench: {}\n", wrong);
     return 2;
   }
   return quire::bench::run_guarded("matmul_bench", [&] { quire::run(options); });

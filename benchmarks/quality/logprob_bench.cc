@@ -9,18 +9,21 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
-#include <fstream>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "benchmarks/command_line.h"
+#include "benchmarks/json_lines.h"
 #include "benchmarks/report.h"
-#include "examples/command_line.h"
 
 namespace {
 
 namespace json = boost::json;
 using quire::TokenId;
+using quire::bench::ids_field, quire::bench::list_field, quire::bench::number_field, quire::bench::numbers_field,
+    quire::bench::text_field, quire::bench::whole_field;
 
 struct GoldenText {
   std::string name;
@@ -62,39 +65,30 @@ struct Comparison {
   }
 };
 
-GoldenText parse_golden(const std::string& line) {
-  const json::object object = json::parse(line).as_object();
+GoldenText parse_golden(const json::object& line) {
   GoldenText golden;
-  golden.name = json::value_to<std::string>(object.at("name"));
-  golden.prompt = json::value_to<std::string>(object.at("prompt"));
-  golden.ids = json::value_to<std::vector<TokenId>>(object.at("prompt_ids"));
-  golden.logprobs = json::value_to<std::vector<double>>(object.at("prompt_logprobs"));
+  golden.name = text_field(line, "name");
+  golden.prompt = text_field(line, "prompt");
+  golden.ids = ids_field(line, "prompt_ids");
+  golden.logprobs = numbers_field(line, "prompt_logprobs");
   golden.num_prompt = golden.ids.size();
   if (golden.ids.empty() || golden.logprobs.size() != golden.ids.size() - 1)
     throw std::runtime_error(fmt::format("{} prompt_logprobs for {} prompt_ids", golden.logprobs.size(), golden.ids.size()));
-  for (const json::value& step : object.at("greedy").as_array()) {
-    golden.ids.push_back(json::value_to<TokenId>(step.at("id")));
-    golden.logprobs.push_back(json::value_to<double>(step.at("logprob")));
-    golden.margins.push_back(json::value_to<double>(step.at("margin")));
+  for (const json::value& value : list_field(line, "greedy")) {
+    if (!value.is_object())
+      throw std::runtime_error(
+          fmt::format("greedy[{}] is {}, expected an object", golden.margins.size(), json::serialize(value)));
+    const json::object& step = value.get_object();
+    golden.ids.push_back(whole_field(step, "id", 0, std::numeric_limits<TokenId>::max()));
+    golden.logprobs.push_back(number_field(step, "logprob"));
+    golden.margins.push_back(number_field(step, "margin"));
   }
   return golden;
 }
 
 std::vector<GoldenText> read_golden(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw std::runtime_error(fmt::format("cannot read the golden file {}", path));
   std::vector<GoldenText> texts;
-  int line_number = 0;
-  for (std::string line; std::getline(file, line);) {
-    ++line_number;
-    if (line.empty()) continue;
-    try {
-      texts.push_back(parse_golden(line));
-    } catch (const std::exception& error) {
-      throw std::runtime_error(fmt::format("{}:{}: {}", path, line_number, error.what()));
-    }
-  }
-  if (texts.empty()) throw std::runtime_error(fmt::format("the golden file {} is empty", path));
+  quire::bench::read_json_lines(path, "golden file", [&](const json::object& line) { texts.push_back(parse_golden(line)); });
   return texts;
 }
 
@@ -194,6 +188,6 @@ int main(int argc, char** argv) {
   app.add_option("--threads", threads, "CPU threads; 0: all cores")->check(CLI::Range(0, 1024));
   quire::bench::add_json_flag(app, json_file);
   app.add_option("--margin", clear_margin, "greedy tokens ahead by less (natural log) may differ")->capture_default_str();
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (const auto status = quire::bench::parse_flags(app, argc, argv)) return *status;
   return quire::bench::run_guarded("logprob_bench", [&] { run(model, golden, threads, clear_margin, json_file); });
 }

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "benchmarks/report.h"
 #include "engine/batch_builder.h"
-#include "examples/command_line.h"
 #include "scheduler/scheduler.h"
 
 namespace {
@@ -125,6 +125,6 @@ int main(int argc, char** argv) {
   app.add_option("--steps,--repeat", num_steps, "steps measured for each number of sequences")->check(CLI::Range(1, 1'000'000));
   app.add_option("--sliding-groups", num_sliding, "KV groups with a window beside the full one")->check(CLI::Range(0, 8));
   bench::add_json_flag(app, json_file);
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (const auto status = bench::parse_flags(app, argc, argv)) return *status;
   return bench::run_guarded("scheduler_bench", [&] { run(num_steps, num_sliding, json_file); });
 }

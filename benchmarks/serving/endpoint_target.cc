@@ -110,11 +110,11 @@ std::string first_model_of(const Url& url, const HttpTimeouts& timeouts, const s
                    },
                .on_end = [&](std::optional<Failure> failure) { ended.set_value(std::move(failure)); }});
   const std::optional<Failure> failure = ended.get_future().get();
-  const auto complain = [&](const std::string& why) {
+  const auto complain = [&](const std::string& why, std::string_view advice = "; --model-name gives it") {
     throw Error(ErrorCode::kUnavailable,
-                fmt::format("cannot learn the model's name from {}/models: {}; --model-name gives it", url.path, why));
+                fmt::format("cannot learn the model's name from {}/models: {}{}", url.path, why, advice));
   };
-  if (failure) complain(failure->message);
+  if (failure) complain(failure->message, "");
   if (status != 200) complain(fmt::format("status {}: {}", status, printable(body)));
   boost::system::error_code error;
   const json::value value = json::parse(body, error);

@@ -9,12 +9,15 @@
 #include <string_view>
 #include <utility>
 
+#include "benchmarks/command_line.h"
 #include "examples/command_line.h"
 
 namespace quire::bench {
 namespace {
 
 namespace json = boost::json;
+
+constexpr std::size_t kMostRequests = 10'000'000;  // of a run: they are planned before it, in memory
 
 template <typename... Args>
 [[noreturn]] void reject(fmt::format_string<Args...> format, Args&&... args) {
@@ -25,18 +28,30 @@ void add_target_options(CLI::App& app, ServeBenchOptions& options, OptionTexts& 
   const std::string engine = "In process", server = "Endpoint";
   app.add_option("--model", options.model, "GGUF file or folder with safetensors, run in this process")->group(engine);
   app.add_option("--device", options.device, "cpu, cuda or cuda:N")->group(engine)->capture_default_str();
-  app.add_option("--threads", options.engine.num_threads, "CPU threads; 0: all cores")->group(engine)->capture_default_str();
+  app.add_option("--threads", options.engine.num_threads, "CPU threads; 0: all cores")
+      ->group(engine)
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   app.add_option("--max-batched-tokens", options.engine.max_batched_tokens, "tokens of a step")
       ->group(engine)
+      ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
   app.add_option("--max-step-ms", options.engine.max_step_ms, "limit of a step beside running streams; 0: none")
       ->group(engine)
+      ->check(CLI::Range(0, 3'600'000))
       ->capture_default_str();
   app.add_option("--max-running", options.engine.max_running, "sequences that share a step")
       ->group(engine)
+      ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
-  app.add_option("--block-size", options.engine.block_size, "tokens of a KV block")->group(engine)->capture_default_str();
-  app.add_option("--max-context", options.engine.max_context, "0: the model's own")->group(engine)->capture_default_str();
+  app.add_option("--block-size", options.engine.block_size, "tokens of a KV block")
+      ->group(engine)
+      ->check(CLI::IsMember({8, 16, 32, 64, 128, 256}))
+      ->capture_default_str();
+  app.add_option("--max-context", options.engine.max_context, "0: the model's own")
+      ->group(engine)
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
   app.add_option("--kv-cache-mib", texts.kv_cache_mib, "memory for KV; 0: the engine's choice")
       ->group(engine)
       ->capture_default_str();
@@ -57,10 +72,8 @@ void add_target_options(CLI::App& app, ServeBenchOptions& options, OptionTexts& 
 
 void add_load_options(CLI::App& app, ServeBenchOptions& options, OptionTexts& texts) {
   const std::string load = "Load: one of --streams, --rate, --trace";
-  app.add_option("--streams", options.streams, "closed loop: so many open at any time; N,N,...: a run each")
-      ->group(load)
-      ->delimiter(',');
-  app.add_option("--rate", options.rates, "open loop: requests per second; N,N,...: a run each")->group(load)->delimiter(',');
+  add_list(app, "--streams", options.streams, "closed loop: so many open at any time; a run each")->group(load);
+  add_list(app, "--rate", options.rates, "open loop: requests per second; a run each")->group(load);
   app.add_option("--arrivals", texts.arrivals, "with --rate: poisson, fixed or burst")->group(load)->capture_default_str();
   app.add_option("--burst-size", options.arrivals.burst_size, "requests that arrive together")
       ->group(load)
@@ -165,18 +178,56 @@ void check_positive(double value, std::string_view option) {
   if (!std::isfinite(value) || value <= 0) reject("{} is {}: it must be a positive number", option, value);
 }
 
+// One target and one load, and no option that matters for others only.
+void check_choices(const CLI::App& app, const ServeBenchOptions& options, const OptionTexts& texts) {
+  const bool is_server = !options.url.empty(), is_trace = !options.trace.empty(), has_lengths = !options.lengths.empty();
+  if (options.model.empty() != is_server) reject("give one of --model and --url");
+  if ((options.streams.empty() ? 0 : 1) + (options.rates.empty() ? 0 : 1) + (is_trace ? 1 : 0) != 1)
+    reject("give one of --streams, --rate and --trace");
+  const std::string wrong = given_in_vain(
+      app, {{is_server,
+             "with --url: it is of an engine in this process",
+             {"--device", "--threads", "--max-batched-tokens", "--max-step-ms", "--max-running", "--block-size", "--max-context",
+              "--kv-cache-mib", "--no-prefix-cache"}},
+            {!is_server,
+             "with --model: it is of a server",
+             {"--endpoint", "--model-name", "--tokenizer", "--vocab-size", "--connect-timeout-s", "--read-timeout-s"}},
+            {!options.tokenizer.empty(), "with --tokenizer, which has a vocabulary", {"--vocab-size"}},
+            {texts.endpoint == "chat", "with --endpoint chat, which is always sent texts", {"--prompts"}},
+            {options.rates.empty(), "without --rate", {"--arrivals", "--burst-size"}},
+            {texts.arrivals != "burst", "without --arrivals burst", {"--burst-size"}},
+            {!is_trace, "without --trace", {"--trace-first-row", "--time-scale", "--length-scale", "--max-gap-s"}},
+            {is_trace, "with --trace, which has its own lengths", {"--lengths", "--input-tokens", "--output-tokens"}},
+            {has_lengths, "with --lengths, which has them", {"--input-tokens", "--output-tokens"}},
+            {!is_trace && !has_lengths,
+             "without --trace or --lengths, whose lengths it cuts",
+             {"--max-input-tokens", "--max-output-tokens"}}});
+  if (!wrong.empty()) reject("{}", wrong);
+}
+
+void check_rate(const ServeBenchOptions& options, double rate) {
+  check_positive(rate, "--rate");
+  ArrivalSpec arrivals = options.arrivals;
+  arrivals.rate = rate;
+  try {
+    arrival_times(arrivals, options.workload.num_requests, options.workload.seed);
+  } catch (const Error& error) {
+    reject("--{}", error.what());
+  }
+}
+
 void check_load(const ServeBenchOptions& options) {
-  const int num_loads = (options.streams.empty() ? 0 : 1) + (options.rates.empty() ? 0 : 1) + (options.trace.empty() ? 0 : 1);
-  if (num_loads != 1) reject("give one of --streams, --rate and --trace");
   for (const int streams : options.streams)
     if (streams < 1 || streams > 100'000) reject("--streams is {}: it must be from 1 to 100000", streams);
-  for (const double rate : options.rates) check_positive(rate, "--rate");
-  if (options.arrivals.burst_size < 1) reject("--burst-size is {}: it must be at least 1", options.arrivals.burst_size);
+  for (const auto& [count, name] : {std::pair{options.workload.num_requests, "--num-requests"}, {options.num_warmup, "--warmup"}})
+    if (count > kMostRequests) reject("{} is {}: it must be at most {}", name, count, kMostRequests);
   if (options.workload.num_requests < 1) reject("--num-requests is 0");
+  if (options.arrivals.burst_size < 1) reject("--burst-size is {}: it must be at least 1", options.arrivals.burst_size);
+  for (const double rate : options.rates) check_rate(options, rate);
+  if (options.replay.first_row < 1) reject("--trace-first-row is 0: rows are counted from 1");
   for (const int streams : options.streams)
     if (static_cast<std::size_t>(streams) > options.workload.num_requests)
       reject("--streams is {}, but --num-requests {}: so many would never be open", streams, options.workload.num_requests);
-  if (!options.trace.empty() && !options.lengths.empty()) reject("--lengths goes with --streams or --rate: a trace has its own");
   check_positive(options.replay.time_scale, "--time-scale");
   check_positive(options.replay.length_scale, "--length-scale");
   check_positive(options.replay.max_gap_s, "--max-gap-s");
@@ -205,13 +256,17 @@ json::object engine_json(const ServeBenchOptions& options) {
 
 json::object endpoint_json(const ServeBenchOptions& options) {
   const auto seconds = [](std::chrono::milliseconds period) { return static_cast<double>(period.count()) / 1e3; };
-  return {{"url", options.url},
-          {"endpoint", options.endpoint.kind == EndpointKind::kChat ? "chat" : "completions"},
-          {"model_name", options.endpoint.model_name},
-          {"tokenizer", options.tokenizer},
-          {"vocab_size", options.vocab_size},
-          {"connect_timeout_s", seconds(options.timeouts.connect)},
-          {"read_timeout_s", seconds(options.timeouts.read)}};
+  json::object object = {{"url", options.url},
+                         {"endpoint", options.endpoint.kind == EndpointKind::kChat ? "chat" : "completions"},
+                         {"model_name", options.endpoint.model_name},
+                         {"connect_timeout_s", seconds(options.timeouts.connect)},
+                         {"read_timeout_s", seconds(options.timeouts.read)}};
+  if (options.tokenizer.empty()) {
+    object["vocab_size"] = options.vocab_size;
+  } else {
+    object["tokenizer"] = options.tokenizer;
+  }
+  return object;
 }
 
 }  // namespace
@@ -223,8 +278,8 @@ void add_options(CLI::App& app, ServeBenchOptions& options, OptionTexts& texts) 
   add_result_options(app, options, texts);
 }
 
-void finish_options(const OptionTexts& texts, ServeBenchOptions& options) {
-  if (options.model.empty() == options.url.empty()) reject("give one of --model and --url");
+void finish_options(const CLI::App& app, const OptionTexts& texts, ServeBenchOptions& options) {
+  check_choices(app, options, texts);
   if (!options.url.empty()) parse_url(options.url);
   options.engine.device = parse_device(options.device);
   options.engine.prefix_cache = !texts.no_prefix_cache;
@@ -276,8 +331,11 @@ json::object to_json(const ServeBenchOptions& options) {
     object["input_tokens"] = {workload.input_tokens.least, workload.input_tokens.most};
     object["output_tokens"] = {workload.output_tokens.least, workload.output_tokens.most};
   }
-  object["max_input_tokens"] = workload.max_input_tokens;
-  object["max_output_tokens"] = workload.max_output_tokens;
+  if (is_trace || !options.lengths.empty()) {
+    object["max_input_tokens"] = workload.max_input_tokens;
+    object["max_output_tokens"] = workload.max_output_tokens;
+  }
+  if (options.arrivals.kind == ArrivalKind::kBurst) object["burst_size"] = options.arrivals.burst_size;
   object["prefix_tokens"] = workload.prefix_tokens;
   object["prompts"] = options.endpoint.sends_text ? "text" : "ids";
   object["num_requests"] = workload.num_requests;

@@ -53,8 +53,9 @@ struct OptionTexts {
 };
 
 void add_options(CLI::App& app, ServeBenchOptions& options, OptionTexts& texts);
-// Throws Error(kInvalidArgument or kUnsupported) naming the option.
-void finish_options(const OptionTexts& texts, ServeBenchOptions& options);
+// Throws Error(kInvalidArgument or kUnsupported) naming the option: of a value that is none, and of an option that was given and
+// could not matter.
+void finish_options(const CLI::App& app, const OptionTexts& texts, ServeBenchOptions& options);
 
 // Every parameter that can change a figure.
 boost::json::object to_json(const ServeBenchOptions& options);

@@ -51,7 +51,9 @@ def target_of(run):
 
 def load_text(run):
     load = run["load"]
-    return f"{load['value']:g} streams" if load["kind"] == "closed" else f"{load['kind']}, {load['value']:.3g} requests/s"
+    if load["kind"] == "closed":
+        return f"{load['value']:g} streams"
+    return f"{load['kind']}, {load['value']:.3g} requests/s" if load["value"] > 0 else f"{load['kind']}, all at once"
 
 
 def draw_latencies(pyplot, runs, path):

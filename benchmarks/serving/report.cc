@@ -34,6 +34,7 @@ json::value to_json(const Distribution& d) {
 
 std::string LoadName::text() const {
   if (kind == "closed") return fmt::format("closed loop of {:g} streams", value);
+  if (value == 0) return fmt::format("{}, all at once", kind);  // no time passes in which a rate could be
   return fmt::format("{}, {:.4g} requests/s", kind, value);
 }
 

@@ -11,7 +11,7 @@ namespace quire::bench {
 // One run's load, for the title and the plots' axes.
 struct LoadName {
   std::string kind = {};  // "closed", "poisson", "fixed", "burst", "trace"
-  double value = 0;       // streams; requests per second, on average
+  double value = 0;       // streams; requests per second, on average; 0: all arrive at once
 
   std::string text() const;  // "closed loop of 8 streams", "poisson, 2 requests/s", ...
 };

@@ -17,13 +17,13 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/command_line.h"
 #include "benchmarks/report.h"
 #include "benchmarks/serving/engine_target.h"
 #include "benchmarks/serving/options.h"
 #include "benchmarks/serving/plot.h"
 #include "benchmarks/serving/progress.h"
 #include "benchmarks/serving/report.h"
-#include "examples/command_line.h"
 
 namespace {
 
@@ -214,9 +214,9 @@ int main(int argc, char** argv) {
   OptionTexts texts;
   CLI::App app("Latencies, throughput and goodput of a served model under load.");
   add_options(app, options, texts);
-  if (const auto status = parse_command_line(app, argc, argv)) return *status;
+  if (const auto status = parse_flags(app, argc, argv)) return *status;
   try {
-    finish_options(texts, options);
+    finish_options(app, texts, options);
   } catch (const Error& error) {
     fmt::print(stderr, "serve_bench: {}\n", error.what());
     return 2;

@@ -56,7 +56,7 @@ double parse_number(std::string_view text, std::string_view field, const Place& 
 
 int checked_tokens(double value, std::string_view field, int least, const Place& place) {
   if (value != std::floor(value) || value < least || value > kMaxTokens)
-    reject(place, fmt::format("{} is {}, not a whole number from {} on", field, value, least));
+    reject(place, fmt::format("{} is {}, not a whole number from {} to {}", field, value, least, kMaxTokens));
   return static_cast<int>(value);
 }
 
@@ -98,10 +98,14 @@ class CsvReader {
     const std::vector<std::string_view> names = split(header);
     num_columns_ = names.size();
     for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto claim = [&](std::size_t& column) {
+        if (column != kNone) reject(place, fmt::format("'{}' and '{}' say the same", names[column], names[i]));
+        column = i;
+      };
       for (const ColumnName& time : kTimes)
-        if (names[i] == time.name) time_ = i, time_name_ = time;
-      if (std::find(kInputs.begin(), kInputs.end(), names[i]) != kInputs.end()) input_ = i;
-      if (std::find(kOutputs.begin(), kOutputs.end(), names[i]) != kOutputs.end()) output_ = i;
+        if (names[i] == time.name) claim(time_), time_name_ = time;
+      if (std::find(kInputs.begin(), kInputs.end(), names[i]) != kInputs.end()) claim(input_);
+      if (std::find(kOutputs.begin(), kOutputs.end(), names[i]) != kOutputs.end()) claim(output_);
     }
     if (input_ == kNone || output_ == kNone) reject(place, fmt::format("no known trace begins with '{}'", header.substr(0, 100)));
     is_burst_ = time_ != kNone && time_name_.seconds == 1;
@@ -138,7 +142,9 @@ class CsvReader {
 double json_number(const json::object& object, std::string_view key, const Place& place) {
   const json::value* value = object.if_contains(key);
   if (value == nullptr || !value->is_number()) reject(place, fmt::format("no number '{}'", key));
-  return value->to_number<double>();
+  const double number = value->to_number<double>();
+  if (!std::isfinite(number)) reject(place, fmt::format("{} is {}, too large a number", key, number));
+  return number;
 }
 
 TraceRow read_mooncake(std::string_view line, const Place& place) {
@@ -192,7 +198,9 @@ void check_times(Trace& trace, const std::string& name) {
 
 Trace parse_trace(const std::string& text, const std::string& name) {
   if (text.starts_with("\x1f\x8b")) throw Error(ErrorCode::kInvalidFile, fmt::format("{} is compressed: gunzip it first", name));
-  const std::vector<std::string_view> lines = split_lines(text);
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // which some spreadsheets write
+  const std::size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+  const std::vector<std::string_view> lines = split_lines(std::string_view(text).substr(begin));
   if (lines.empty()) throw Error(ErrorCode::kInvalidFile, fmt::format("{} is empty", name));
   Place place{name, 1};
   Trace trace;

@@ -74,7 +74,7 @@ std::vector<PlannedRequest> replay_workload(const WorkloadSpec& spec, const Repl
                                             const std::string& name) {
   if (replay.first_row < 1 || replay.first_row > trace.rows.size())
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("first row is {}, of the {} that {} holds", replay.first_row, trace.rows.size(), name));
+                fmt::format("--trace-first-row is {}, of the {} that {} holds", replay.first_row, trace.rows.size(), name));
   const int block_tokens = scaled(kMooncakeBlockTokens, replay.length_scale);
   std::vector<PlannedRequest> requests;
   for (std::size_t i = replay.first_row - 1; i < trace.rows.size() && requests.size() < spec.num_requests; ++i) {
@@ -84,7 +84,7 @@ std::vector<PlannedRequest> replay_workload(const WorkloadSpec& spec, const Repl
     const double gap = requests.empty() ? 0 : request.due_s - requests.back().due_s;
     if (gap > replay.max_gap_s)
       throw Error(ErrorCode::kInvalidFile,
-                  fmt::format("{} line {}: nothing arrives for {:.1f} s before it, over --max-gap-s {:g}: give a smaller "
+                  fmt::format("{} line {}: nothing arrives for {:.6g} s before it, over --max-gap-s {:g}: give a smaller "
                               "--time-scale or other rows",
                               name, row.line, gap, replay.max_gap_s));
     const int input = cut(scaled(row.input_tokens, replay.length_scale), spec.max_input_tokens);

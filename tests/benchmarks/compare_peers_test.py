@@ -88,6 +88,34 @@ class Tables(unittest.TestCase):
             lines = compare_peers.markdown(files).splitlines()
         self.assertEqual(lines[2:], ["| smollm2 | serve-80 TTFT p99, ms | 209.5 | 2254 | - | 0.09 (0.08 to 0.10) | 0.3 | 3 |"])
 
+    def test_what_is_no_such_file_is_named(self):
+        def changed(**fields):
+            return {"rows": [self.ROW, {**self.ROW, **fields}]}
+
+        def without(name):
+            return {"rows": [{key: value for key, value in self.ROW.items() if key != name}]}
+
+        cases = [("", "is no JSON"), ('{"rows": [', "is no JSON"), (b"\xff\xfe", "is no JSON"), ([], "no list of rows"),
+                 ({"rows": 5}, "no list of rows"), ({}, "no list of rows"), ({"rows": []}, "there are no rows"),
+                 ({"rows": ["x"]}, "row 1 is no object"), (without("medians"), "row 1 has no medians"),
+                 (without("unit"), "row 1 has no unit"), (without("ratio_min"), "row 1 has None as ratio_min"),
+                 (changed(rounds=[1]), "row 2 has [1] as rounds"), (changed(rounds={"quire": 3}), "row 2 has rounds that are no lists"),
+                 (changed(medians={"quire": None}), "row 2 has None as median of quire"),
+                 (changed(medians={"quire": float("nan")}), "row 2 has nan as median of quire"),
+                 (changed(ratio="0.5"), "row 2 has '0.5' as ratio"), (changed(target=[]), "row 2 has [] as target"),
+                 (changed(model=5), "row 2 has 5 as model")]
+        with tempfile.TemporaryDirectory() as folder:
+            name = os.path.join(folder, "peers.json")
+            for content, message in cases:
+                with open(name, "wb") as file:
+                    raw = content if isinstance(content, bytes) else content.encode() if isinstance(content, str) else None
+                    file.write(compare_peers.json.dumps(content).encode() if raw is None else raw)
+                with self.assertRaises(compare_peers.Unreadable) as caught:
+                    compare_peers.markdown([name])
+                self.assertIn(message, str(caught.exception))
+                self.assertIn(name, str(caught.exception))
+            self.assertRaisesRegex(compare_peers.Unreadable, "cannot read .*: Is a directory", compare_peers.markdown, [folder])
+
 
 class Instructions(unittest.TestCase):
     def test_every_program_is_capped(self):
@@ -163,9 +191,13 @@ class Rounds(unittest.TestCase):
         self.assertEqual(cannot.calls, 1)
 
     def test_failures_and_nonsense_give_no_figure(self):
-        for value in (RuntimeError("died"), 0, -1, float("nan")):
+        for value in (RuntimeError("died"), 0, -1, float("nan"), float("inf"), None, "5", KeyError("rows"), IndexError()):
             with self.assertRaises(RuntimeError):
                 compare_peers.measure_cell("prefill-512", [Program("quire", [value])], options())
+
+    def test_answers_of_another_version_are_named(self):
+        with self.assertRaisesRegex(RuntimeError, r"a answered something else than expected: KeyError\('rows'\)"):
+            compare_peers.measure_cell("prefill-512", [Program("quire", [1]), Program("a", [KeyError("rows")])], options())
 
     def test_a_busy_machine_is_refused_unless_forced(self):
         compare_peers.foreign_load = lambda: 5.1
@@ -233,21 +265,122 @@ class OwnLoad(unittest.TestCase):
         self.assertGreater((compare_peers.cpu_times()[0] - busy) / os.sysconf("SC_CLK_TCK"), 0.4)
 
 
-class TalkativeWorkers(unittest.TestCase):
+class Limits(unittest.TestCase):
+    """With limits of moments, and a folder in the place of quire's and llama.cpp's programs."""
+
+    NAMES = ("ROOT", "LLAMA", "RUN_LIMIT_S", "START_LIMIT_S", "END_LIMIT_S")
+
+    def setUp(self):
+        self.kept = {name: getattr(peers, name) for name in self.NAMES}
+        self.folder = tempfile.TemporaryDirectory()
+        peers.ROOT = peers.LLAMA = self.folder.name
+        peers.START_LIMIT_S = peers.END_LIMIT_S = 0.5
+
+    def tearDown(self):
+        for name, value in self.kept.items():
+            setattr(peers, name, value)
+        self.folder.cleanup()
+
+
+class Workers(Limits):
+    READY = "import os, sys, time\nprint('{\"ready\": \"1\"}', flush=True)\n"
+
+    def worker(self, text):
+        os.makedirs(os.path.join(self.folder.name, "scripts"), exist_ok=True)
+        with open(os.path.join(self.folder.name, "scripts", "openvino_worker.py"), "w", encoding="utf-8") as file:
+            file.write(text)
+        program = peers.OpenVino("model", 1)
+        self.addCleanup(program.close)
+        return program
+
     def test_errors_beyond_a_pipe_do_not_stop_it(self):
-        worker = ("import sys, json\nprint(json.dumps({'ready': '1'}), flush=True)\n"
-                  "for line in sys.stdin:\n    sys.stderr.write('x' * 1_000_000)\n    print('{\"tokens_per_s\": 5}', flush=True)\n")
-        with tempfile.TemporaryDirectory() as folder:
-            os.mkdir(os.path.join(folder, "scripts"))
-            with open(os.path.join(folder, "scripts", "openvino_worker.py"), "w", encoding="utf-8") as file:
-                file.write(worker)
-            root, peers.ROOT = peers.ROOT, folder
-            program = peers.OpenVino("model", 1)
-            try:
-                self.assertEqual(program.prefill(512, 1), 5)
-            finally:
-                program.close()
-                peers.ROOT = root
+        program = self.worker(self.READY + "for line in sys.stdin:\n    sys.stderr.write('x' * 1_000_000)\n"
+                              "    print('{\"tokens_per_s\": 5}', flush=True)\n")
+        self.assertEqual(program.prefill(512, 1), 5)
+
+    def test_one_that_dies_fails_the_job_and_the_next_gets_another(self):
+        program = self.worker(self.READY + "sys.stdin.readline()\nsys.exit('out of luck')\n")
+        for _ in range(2):
+            self.assertRaisesRegex(peers.Ended, "openvino_worker ended with status 1: out of luck", program.prefill, 512, 1)
+        half = self.worker(self.READY + "sys.stdin.readline()\nprint('{\"tokens', end='', flush=True)\nos.kill(os.getpid(), 9)\n")
+        self.assertRaisesRegex(peers.Ended, "was ended by signal 9", half.prefill, 512, 1)
+
+    def test_one_that_dies_between_jobs_is_noticed(self):
+        program = self.worker(self.READY + "sys.stdin.readline()\nprint('{\"tokens_per_s\": 5}', flush=True)\nsys.stdin.close()\n")
+        self.assertEqual(program.prefill(512, 1), 5)
+        program.worker.wait()
+        self.assertRaisesRegex(peers.Ended, "ended with status 0", program.prefill, 512, 1)
+
+    def test_one_that_hangs_is_ended(self):
+        peers.RUN_LIMIT_S = 0.5
+        for text in ("import time\ntime.sleep(60)\n", self.READY + "time.sleep(60)\n"):
+            start = time.monotonic()
+            self.assertRaisesRegex(peers.Ended, "did not answer within 0.5 s", self.worker(text).prefill, 512, 1)
+            self.assertLess(time.monotonic() - start, 30)
+
+    def test_only_what_it_refuses_itself_counts_as_refused(self):
+        refuses = "print('{\"refused\": \"no Gemma\"}', flush=True)\n"
+        program = self.worker(refuses)
+        for _ in range(2):
+            self.assertRaisesRegex(peers.NotAvailable, "does not run this model: no Gemma", program.prefill, 512, 1)
+        aborts = self.worker("import os\nos.abort()\n")
+        self.assertRaisesRegex(peers.NotAvailable, "does not run this model: .*signal 6", aborts.prefill, 512, 1)
+        for text in ("import no_such_package\n", "import os\nos.kill(os.getpid(), 9)\n"):
+            self.assertRaises(peers.Ended, self.worker(text).prefill, 512, 1)
+
+
+class Programs(Limits):
+    def run_python(self, text):
+        return peers.run([sys.executable, "-c", text])
+
+    def test_failures_say_what_happened(self):
+        self.assertRaisesRegex(RuntimeError, "ended with status 3: bad luck", self.run_python,
+                               "import sys\nprint(5)\nsys.stderr.write('bad luck')\nsys.exit(3)")
+        self.assertRaisesRegex(RuntimeError, "was ended by signal 9", self.run_python, "import os\nos.kill(os.getpid(), 9)")
+        peers.RUN_LIMIT_S = 0.5
+        self.assertRaisesRegex(RuntimeError, "did not end within 0.5 s", self.run_python, "import time\ntime.sleep(60)")
+
+    def test_the_last_line_has_to_be_an_object(self):
+        self.assertEqual(peers.last_json('a table\n{"a": 1}\n'), {"a": 1})
+        for text in ("a table\n", '{"a": ', "[1]", "5"):
+            self.assertRaisesRegex(RuntimeError, "no JSON object", peers.last_json, text)
+
+    def server(self, text):
+        path = os.path.join(self.folder.name, "llama-server")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"#!{sys.executable}\n{text}")
+        os.chmod(path, 0o755)
+        return peers.LlamaCpp("model", 1)
+
+    def test_servers_that_do_not_come_up_or_do_not_end_are_ended(self):
+        self.assertRaisesRegex(RuntimeError, "llama-server ended with status 4 before", self.server("exit(4)").serve_target)
+        stubborn = self.server("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)")
+        start = time.monotonic()
+        self.assertRaisesRegex(RuntimeError, "not ready within 0.5 s", stubborn.serve_target)
+        process = stubborn.server
+        stubborn.close()
+        self.assertLess(time.monotonic() - start, 30)
+        self.assertIsNotNone(process.returncode)
+
+    def test_a_server_is_ended_if_its_work_fails(self):
+        program = self.server("import time\ntime.sleep(60)")
+        self.assertRaises(RuntimeError, program.shared, 1, 20, 10, 1, 1)
+        self.assertIsNone(program.server)
+
+    def test_models_are_looked_for_before_anything_runs(self):
+        os.mkdir(os.path.join(self.folder.name, "models"))
+        with open(os.path.join(self.folder.name, "models", compare_peers.MODELS["smollm2"]), "w", encoding="utf-8"):
+            pass
+        kept = compare_peers.foreign_load, sys.argv
+        compare_peers.foreign_load = lambda: 0.0
+        sys.argv = ["compare_peers", "--models", "smollm2,gemma3", "--force"]
+        try:
+            with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
+                self.assertEqual(compare_peers.main(), 1)
+        finally:
+            compare_peers.foreign_load, sys.argv = kept
+        self.assertIn("scripts/fetch_model.sh gemma3 brings it", errors.getvalue())
+        self.assertNotIn("failed", out.getvalue())
 
 
 class CommandLine(unittest.TestCase):
@@ -257,10 +390,26 @@ class CommandLine(unittest.TestCase):
 
     def test_wrong_arguments(self):
         for arguments in (["--cells", "prefill-512,nonsense"], ["--models", "gpt"], ["--rounds", "0"], ["--rounds", "-1"],
-                          ["--threads", "x"], ["--no-such-flag"], ["--isa", "sse"], ["--json", "/nonexistent/x.json"]):
+                          ["--threads", "x"], ["--no-such-flag"], ["--isa", "sse"], ["--json", "/nonexistent/x.json"],
+                          ["--json", "/"], ["--cells", "prefill-512,,serve-80"], ["--cells", ""], ["--cells", "serve-80,serve-80"],
+                          ["--max-foreign-load", "nan"], ["--max-foreign-load", "-1"], ["--markdown"]):
             result = self.run_script(*arguments)
             self.assertEqual((result.returncode, result.stdout), (2, ""), arguments)
             self.assertIn("compare_peers: error:", result.stderr)
+
+    def test_options_that_cannot_matter(self):
+        for arguments, message in ((["--markdown", "x", "--json", "y"], "--json does not apply with --markdown"),
+                                   (["--markdown", "x", "--quick"], "--quick does not apply with --markdown"),
+                                   (["--accuracy", "--rounds", "5"], "--rounds does not apply with --accuracy"),
+                                   (["--quick", "--requests", "60"], "--requests does not apply without a serve cell")):
+            result = self.run_script(*arguments)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), arguments)
+            self.assertIn(message, result.stderr)
+
+    def test_a_table_of_no_file(self):
+        result = self.run_script("--markdown", "/nonexistent/peers.json")
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertEqual(result.stderr, "compare_peers: cannot read /nonexistent/peers.json: No such file or directory\n")
 
     def test_only_what_the_cells_need_is_built(self):
         self.assertEqual(self.run_script("--needs", "--quick").stdout, "llama-batched-bench llama-bench;throughput_bench;native\n")

@@ -144,6 +144,10 @@ TEST(TraceFiles, PublishersOwnHeadersAreRead) {
   EXPECT_EQ(burst.rows[0].output_tokens, 18);
 }
 
+TEST(TraceFiles, AByteOrderMarkIsNoPartOfTheFirstColumn) {
+  EXPECT_EQ(parse_trace("\xef\xbb\xbft_s,input_tokens,output_tokens\n0,5,5\n", "t").format, "burstgpt");
+}
+
 TEST(TraceFiles, WhatIsWrongIsNamedWithItsLine) {
   const struct {
     const char* text;
@@ -164,6 +168,12 @@ TEST(TraceFiles, WhatIsWrongIsNamedWithItsLine) {
       {"t_ms,input_tokens,output_tokens\n0,5x,5\n", "t line 2: input tokens is '5x'"},
       {"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-13-16 18:17:03.9,3,4\n", "t line 2: time is '2023-13-16 18:17:03.9'"},
       {"TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,3,4\n", "t line 2: time is 'yesterday'"},
+      {"t_ms,input_tokens,output_tokens\n0,99999999999,5\n",
+       "input tokens is 99999999999, not a whole number from 1 to 16777216"},
+      {"t_ms,input_tokens,output_tokens\n1e999,5,5\n", "t line 2: time is '1e999'"},
+      {"t_ms,input_tokens,output_tokens,input_tokens\n0,5,5,9\n", "t line 1: 'input_tokens' and 'input_tokens' say the same"},
+      {"t_ms,t_s,input_tokens,output_tokens\n0,0,5,5\n", "t line 1: 't_ms' and 't_s' say the same"},
+      {"{\"timestamp\":1e999,\"input_length\":5,\"output_length\":5,\"hash_ids\":[1]}", "t line 1: timestamp is inf"},
       {"{\"timestamp\":0", "t line 1: not a JSON object"},
       {"{\"timestamp\":0,\"input_length\":5,\"output_length\":5}", "t line 1: no list 'hash_ids'"},
       {"{\"timestamp\":0,\"input_length\":513,\"output_length\":5,\"hash_ids\":[1]}",
@@ -232,12 +242,13 @@ TEST(Workload, ReplayKeepsPrefixesAndScalesTimes) {
 
 TEST(Workload, PausesThatOnlyWaitAreRefused) {
   const Trace trace = parse_trace("t_s,input_tokens,output_tokens\n0,5,5\n10,5,5\n500,5,5\n", "t");
-  EXPECT_ERROR(replay_workload({}, {}, trace, "t"), ErrorCode::kInvalidFile, "t line 4: nothing arrives for 490.0 s before it");
+  EXPECT_ERROR(replay_workload({}, {}, trace, "t"), ErrorCode::kInvalidFile, "t line 4: nothing arrives for 490 s before it");
   EXPECT_EQ(replay_workload({}, {.time_scale = 0.1}, trace, "t").size(), 3u);
   EXPECT_EQ(replay_workload({.num_requests = 2}, {}, trace, "t").size(), 2u) << "what is not replayed does not matter";
   EXPECT_ERROR(replay_workload({}, {.time_scale = 1e9, .max_gap_s = 1e300}, trace, "t"), ErrorCode::kInvalidArgument,
                "the rows would take");
-  EXPECT_ERROR(replay_workload({}, {.first_row = 4}, trace, "t"), ErrorCode::kInvalidArgument, "first row is 4, of the 3");
+  EXPECT_ERROR(replay_workload({}, {.first_row = 4}, trace, "t"), ErrorCode::kInvalidArgument,
+               "--trace-first-row is 4, of the 3");
 }
 
 // Otherwise a sweep would find the prompts of its first load in the prefix cache.

@@ -115,10 +115,10 @@ TEST(BenchPrograms, RefuseWrongCommandLines) {
     expect_refusal("throughput_bench", fmt::format("--model x.gguf {} many", flag), 2, flag);
   }
   expect_refusal("throughput_bench", "--model x.gguf --dataset d.jsonl --lock-step 1", 2, "--lock-step");
+  expect_refusal("throughput_bench", "--model x.gguf --dataset ''", 2, "--dataset: the value is empty");
+  expect_refusal("throughput_bench", "--model x.gguf --block-size 7", 2, "--block-size");
   expect_refusal("throughput_bench", "--model x.gguf --shared-prefix 128", 2, "--shared-prefix 128 leaves nothing");
   expect_refusal("throughput_bench", "--model x.gguf --lock-step 2 --output-tokens 1", 2, "at least 2");
-  expect_refusal("throughput_bench", "--model x.gguf --lock-step 2 --shared-prefix 9", 2, "no --shared-prefix");
-  expect_refusal("throughput_bench", "--model x.gguf --lock-step 2 --no-prefix-cache", 2, "prefix cache");
   expect_refusal("single_stream_bench", "--model x.gguf --output-tokens 1", 2, "--output-tokens");
   expect_refusal("memory_report", "--model x.gguf --memory -1G", 2, "--memory");
   expect_refusal("memory_report", "--model x.gguf --memory lots", 2, "--memory");
@@ -129,13 +129,61 @@ TEST(BenchPrograms, RefuseWrongCommandLines) {
   expect_refusal("matmul_bench", "--shape 576x", 2, "576x");
   expect_refusal("matmul_bench", "--shape 0x64", 2, "0x64");
   expect_refusal("matmul_bench", "--type Q3", 2, "Q3");
-  expect_refusal("matmul_bench", "--type Q4_K --shape 64x32", 2, "whole blocks");
   expect_refusal("matmul_bench", "--megabytes 0", 2, "--megabytes");
   expect_refusal("matmul_bench", "--seconds 0", 2, "--seconds");
   expect_refusal("cpu_attention_bench", "--decode 8", 2, "'8' is not");
   expect_refusal("cpu_attention_bench", "--decode 9999x9999999", 2, "9999x9999999");
   expect_refusal("cpu_attention_bench", "--prefill 1", 2, "--prefill");
   expect_refusal("scheduler_bench", "--steps 0", 2, "--steps");
+}
+
+TEST(BenchPrograms, RefuseOptionsThatCannotMatter) {
+  const struct {
+    const char *program, *arguments, *message;
+  } cases[] = {
+      {"throughput_bench", "--lock-step 2 --prompts 9", "--prompts does not apply with --lock-step"},
+      {"throughput_bench", "--lock-step 2 --concurrency 9", "--concurrency does not apply with --lock-step"},
+      {"throughput_bench", "--lock-step 2 --shared-prefix 9", "--shared-prefix does not apply with --lock-step"},
+      {"throughput_bench", "--lock-step 2 --no-prefix-cache", "--no-prefix-cache does not apply with --lock-step"},
+      {"throughput_bench", "--dataset d --prompts 9", "--prompts does not apply with --dataset"},
+      {"throughput_bench", "--dataset d --prompt-tokens 9", "--prompt-tokens does not apply with --dataset"},
+      {"throughput_bench", "--dataset d --shared-prefix 9", "--shared-prefix does not apply with --dataset"},
+      {"throughput_bench", "--dataset d --seed 9", "--seed does not apply with --dataset"},
+      {"memory_report", "--tokens 9", "--tokens does not apply without --memory"},
+      {"matmul_bench", "--type Q4_K --shape 64x32", "--type Q4_K does not apply: no --shape has rows that are whole blocks"},
+      {"matmul_bench", "--type Q4_K,Q8_0 --shape 64x32", "--type Q4_K does not apply"},
+      {"matmul_bench", "--type Q4_K --shape 256x32,64x32", "--shape 64x32 does not apply"},
+  };
+  for (const auto& [program, arguments, message] : cases)
+    expect_refusal(program, (program[0] == 'm' && program[1] == 'a' ? "" : "--model x.gguf ") + std::string(arguments), 2,
+                   message);
+}
+
+TEST(BenchPrograms, RefuseListsWithGaps) {
+  const struct {
+    const char *program, *option, *piece;
+  } lists[] = {{"throughput_bench", "--model x.gguf --lock-step", "2"},
+               {"memory_report", "--model x.gguf --memory 1G --tokens", "2"},
+               {"single_stream_bench", "--model x.gguf --prompt-tokens", "2"},
+               {"matmul_bench", "--rows", "2"},
+               {"matmul_bench", "--type", "Q8_0"},
+               {"matmul_bench", "--shape", "64x32"},
+               {"cpu_attention_bench", "--decode", "1x8"},
+               {"cpu_attention_bench", "--prefill", "8"}};
+  for (const auto& [program, option, piece] : lists) {
+    for (const char* form : {"{0},,{0}", ",{0}", "{0},", ",", "''"}) {
+      const std::string list = fmt::format(fmt::runtime(form), piece);
+      expect_refusal(program, fmt::format("{} {}", option, list), 2, "has an empty piece");
+    }
+  }
+}
+
+// The first that is unknown comes first, and a required option that is misspelt is called unknown, not missing.
+TEST(BenchPrograms, NameUnknownOptionsInTheirOrder) {
+  expect_refusal("memory_report", "--modle x --zeal", 2, "The following arguments were not expected: --modle x --zeal\n");
+  expect_refusal("memory_report", "--modle", 2, "The following argument was not expected: --modle\n");
+  expect_refusal("scheduler_bench", "--a --b c", 2, "not expected: --a --b c\n");
+  expect_refusal("memory_report", "", 2, "--model is required");
 }
 
 TEST(BenchPrograms, RefuseWhatIsNoModel) {
@@ -167,15 +215,49 @@ TEST(BenchPrograms, RefuseBrokenDataSets) {
     expect_refusal("throughput_bench", "--model " + tiny_model() + " --dataset " + path.string(), 1, message);
   };
   expect_refusal("throughput_bench", "--model " + tiny_model() + " --dataset /nonexistent.jsonl", 1, "/nonexistent.jsonl");
+  expect_refusal("throughput_bench", "--model " + tiny_model() + " --dataset /", 1, "the data set / is a folder");
   expect("", "is empty");
-  expect("{\"prompt\": \"a\"}\n{\"prompt\": \n", "data.jsonl:2: ");
-  expect("[1]\n", "data.jsonl:1: ");
-  expect("{}\n", "data.jsonl:1: neither");
-  expect("{\"prompt\": 5}\n", "data.jsonl:1: ");
-  expect("{\"prompt_ids\": []}\n", "data.jsonl:1: the prompt has no token");
-  expect("{\"prompt_ids\": [1], \"output_tokens\": 0}\n", "data.jsonl:1: output_tokens is 0");
-  expect("{\"prompt_ids\": [1], \"output_tokens\": -5}\n", "data.jsonl:1: output_tokens is -5");
-  expect("{\"prompt_ids\": [1]}\n{\"prompt_ids\": [4000000]}\n", "token 4000000, outside the vocabulary");
+  expect("\n\n", "is empty");
+  const std::string whole = "expected a whole number from 1 to 1048576";
+  expect(R"({"prompt": "a"})"
+         "\n"
+         R"({"prompt": )"
+         "\n",
+         R"(data.jsonl:2: incomplete JSON, expected a JSON object: {"prompt": )");
+  expect(R"({"prompt": "a"}x)", R"(data.jsonl:1: extra data, expected a JSON object: {"prompt": "a"}x)");
+  expect("[1]", "data.jsonl:1: the line is [1], expected a JSON object");
+  expect("{}", "data.jsonl:1: there is neither prompt nor prompt_ids");
+  expect(R"({"prompt": 5})", "data.jsonl:1: prompt is 5, expected a text");
+  expect(R"({"prompt": null})", "data.jsonl:1: prompt is null, expected a text");
+  expect(R"({"prompt": ""})", "data.jsonl:1: the prompt has no token");
+  expect(R"({"prompt_ids": "1 2"})", "data.jsonl:1: prompt_ids is \"1 2\", expected a list");
+  expect(R"({"prompt_ids": [1, "2"]})", "data.jsonl:1: prompt_ids[1] is \"2\", expected a token's id");
+  expect(R"({"prompt_ids": [1, -2]})", "data.jsonl:1: prompt_ids[1] is -2, expected a token's id");
+  expect(R"({"prompt_ids": [1.5]})", "data.jsonl:1: prompt_ids[0] is 1.5E0, expected a token's id");
+  expect(R"({"prompt_ids": [99999999999]})", "data.jsonl:1: prompt_ids[0] is 99999999999, expected a token's id");
+  expect(R"({"prompt_ids": []})", "data.jsonl:1: the prompt has no token");
+  for (const char* value : {"0", "-5", "2000000", "\"9\"", "null"})
+    expect(fmt::format(R"({{"prompt_ids": [1], "output_tokens": {}}})", value),
+           fmt::format("data.jsonl:1: output_tokens is {}, {}", value, whole));
+  expect("{\"prompt_ids\": [1]}\n\n{\"prompt_ids\": [7, 4000000]}\n",
+         "data.jsonl:3: prompt[1] is token 4000000, outside the vocabulary");
+  expect(R"({"prompt_ids": [1], "output_tokens": 256})", "data.jsonl:1: a prompt of 1 tokens and an answer of 256 are longer");
+  expect(R"({"prompt": ")" + std::string(5000, 'a') + R"("})", "data.jsonl:1: prompt: 1250 tokens");
+}
+
+TEST(BenchPrograms, RefuseBrokenGoldenFiles) {
+  const fs::path path = folder() / "golden.jsonl";
+  const auto expect = [&](const std::string& text, const std::string& message) {
+    std::ofstream(path) << text;
+    expect_refusal("logprob_bench", "--model " + tiny_model() + " --golden " + path.string(), 1, "golden.jsonl:1: " + message);
+  };
+  const std::string begin = R"({"name": "a", "prompt": "b", "prompt_ids": [1, 2], )";
+  expect(R"({"prompt": "b"})", "there is no name, expected a text");
+  expect(begin + R"("prompt_logprobs": [null], "greedy": []})", "prompt_logprobs[0] is null, expected a number");
+  expect(begin + R"("prompt_logprobs": [], "greedy": []})", "0 prompt_logprobs for 2 prompt_ids");
+  expect(begin + R"("prompt_logprobs": [-1], "greedy": 5})", "greedy is 5, expected a list");
+  expect(begin + R"("prompt_logprobs": [-1], "greedy": [5]})", "greedy[0] is 5, expected an object");
+  expect(begin + R"("prompt_logprobs": [-1], "greedy": [{"id": 3}]})", "there is no logprob, expected a number");
 }
 
 // ---- results

@@ -49,9 +49,8 @@ const std::string& tiny_model() {
   return path;
 }
 
-std::string on_tiny(const std::string& arguments) {
-  return "--model " + tiny_model() + " --threads 1 --kv-cache-mib 4 --input-tokens 8:40 --output-tokens 3:9 --num-requests 12 " +
-         arguments;
+std::string on_tiny(const std::string& arguments, const std::string& lengths = "--input-tokens 8:40 --output-tokens 3:9 ") {
+  return "--model " + tiny_model() + " --threads 1 --kv-cache-mib 4 --num-requests 12 " + lengths + arguments;
 }
 
 TEST(ServeBench, MeasuresTheLibraryInAClosedLoop) {
@@ -90,7 +89,8 @@ TEST(ServeBench, MeasuresOpenLoopsAndTraces) {
   const Outcome trace =
       run(on_tiny("--prompts text --trace " QUIRE_SOURCE_DIR "/tests/benchmarks/data/mooncake_conversation.jsonl"
                   " --time-scale 0.01 --length-scale 0.005 --max-input-tokens 60 --max-output-tokens 4 --json " +
-                  file));
+                      file,
+                  ""));
   ASSERT_EQ(trace.status, 0) << trace.err;
   EXPECT_THAT(trace.out, HasSubstr("12 answered, 0 failed"));
   std::istringstream lines(text_of(file));
@@ -121,6 +121,21 @@ TEST(ServeBench, BadInputGivesAMessageAndNoFigure) {
       {model + " --rate 1,0", 2, "--rate is 0"},
       {model + " --rate inf", 2, "--rate is inf"},
       {model + " --rate x", 2, "--rate"},
+      {model + " --rate 1e-300", 2, "--rate is 1e-300: 64 requests would take"},
+      {model + " --streams 1 --threads -1", 2, "--threads"},
+      {model + " --streams 1 --threads 1025", 2, "--threads"},
+      {model + " --streams 1 --max-batched-tokens 0", 2, "--max-batched-tokens"},
+      {model + " --streams 1 --max-step-ms -1", 2, "--max-step-ms"},
+      {model + " --streams 1 --max-running 0", 2, "--max-running"},
+      {model + " --streams 1 --block-size 7", 2, "--block-size"},
+      {model + " --streams 1 --max-context -1", 2, "--max-context"},
+      {model + " --streams 1 --num-requests 99999999999", 2, "--num-requests is 99999999999: it must be at most 10000000"},
+      {model + " --streams 1 --warmup 99999999999", 2, "--warmup is 99999999999"},
+      {model + " --rate 1 --arrivals burst --burst-size 0", 2, "--burst-size is 0"},
+      {model + " --trace x --trace-first-row 0", 2, "--trace-first-row is 0"},
+      {model + " --streams 1 --lengths ''", 2, "--lengths: the value is empty"},
+      {model + " --streams 1 --json ''", 2, "--json: the value is empty"},
+      {"--url '' --streams 1", 2, "--url: the value is empty"},
       {model + " --streams 0", 2, "--streams is 0"},
       {model + " --streams 1 --num-requests 0", 2, "--num-requests is 0"},
       {model + " --streams 1 --num-requests -1", 2, "--num-requests: -1 is below 0"},
@@ -152,6 +167,74 @@ TEST(ServeBench, BadInputGivesAMessageAndNoFigure) {
     EXPECT_EQ(outcome.out, "") << arguments;
   }
   EXPECT_EQ(text_of(results), "");
+}
+
+TEST(ServeBench, OptionsThatCannotMatterAreRefused) {
+  const std::string model = "--model m.gguf ", url = "--url http://127.0.0.1:1/v1 ", chat = "--tokenizer t --endpoint chat ";
+  const struct {
+    std::string beside;
+    std::vector<std::string> options;
+    std::string why;
+  } cases[] = {
+      {url + "--streams 1 ",
+       {"--device cpu", "--threads 1", "--max-batched-tokens 9", "--max-step-ms 9", "--max-running 9", "--block-size 16",
+        "--max-context 9", "--kv-cache-mib 9", "--no-prefix-cache"},
+       "with --url: it is of an engine in this process"},
+      {model + "--streams 1 ",
+       {"--endpoint completions", "--endpoint chat", "--model-name m", "--tokenizer t", "--vocab-size 999",
+        "--connect-timeout-s 9", "--read-timeout-s 9"},
+       "with --model: it is of a server"},
+      {url + "--streams 1 --tokenizer t ", {"--vocab-size 999"}, "with --tokenizer"},
+      {url + "--streams 1 " + chat, {"--prompts text", "--prompts ids"}, "with --endpoint chat"},
+      {model + "--streams 1 ", {"--arrivals fixed", "--burst-size 2"}, "without --rate"},
+      {model + "--trace t ", {"--arrivals burst", "--burst-size 2"}, "without --rate"},
+      {model + "--rate 1 ", {"--burst-size 2"}, "without --arrivals burst"},
+      {model + "--rate 1 --arrivals fixed ", {"--burst-size 2"}, "without --arrivals burst"},
+      {model + "--rate 1 ", {"--trace-first-row 2", "--time-scale 2", "--length-scale 0.5", "--max-gap-s 9"}, "without --trace"},
+      {model + "--trace t ", {"--lengths l", "--input-tokens 9", "--output-tokens 9"}, "with --trace, which has its own lengths"},
+      {model + "--streams 1 --lengths l ", {"--input-tokens 9", "--output-tokens 9"}, "with --lengths"},
+      {model + "--rate 1 ", {"--max-input-tokens 9", "--max-output-tokens 9"}, "without --trace or --lengths"},
+  };
+  for (const auto& [beside, options, why] : cases) {
+    for (const std::string& option : options) {
+      const Outcome outcome = run(beside + option);
+      const std::string name = option.substr(0, option.find(' '));
+      EXPECT_EQ(outcome.status, 2) << beside << option;
+      EXPECT_THAT(outcome.err, HasSubstr("serve_bench: " + name + " does not apply " + why)) << beside << option;
+      EXPECT_EQ(outcome.out, "");
+    }
+  }
+}
+
+// And those that can are taken: every one, up to the model or the server that is not there.
+TEST(ServeBench, OptionsThatMatterAreTaken) {
+  const std::string all =
+      " --num-requests 2 --prefix-tokens 4 --temperature 0.5 --stop-at-eos --seed 4 --warmup 0 --slo-ttft-ms 9 --slo-itl-ms 9 "
+      "--slo-tpot-ms 9 --slo-e2e-ms 9 --allow-failures 0 --request-timeout-s 9 --run-timeout-s 9 --no-progress";
+  const std::string engine =
+      "--model /no/model.gguf --device cpu --threads 1 --max-batched-tokens 9 --max-step-ms 9 --max-running 9 --block-size 16 "
+      "--max-context 9 --kv-cache-mib 9 --no-prefix-cache --prompts text";
+  const std::string server = "--url http://127.0.0.1:1/v1 --model-name m --connect-timeout-s 9 --read-timeout-s 9";
+  const std::string data = QUIRE_SOURCE_DIR "/tests/benchmarks/data/", cut = " --max-input-tokens 9 --max-output-tokens 9";
+  for (const std::string& load :
+       {std::string(" --streams 1,2 --input-tokens 9 --output-tokens 9"),
+        " --rate 9 --arrivals burst --burst-size 2 --lengths " + data + "sharegpt_lengths.csv" + cut,
+        " --trace " + data + "azure2023_conv.csv --trace-first-row 2 --time-scale 0.5 --length-scale 0.5 --max-gap-s 9" + cut}) {
+    EXPECT_THAT(run(engine + load + all).err, HasSubstr("/no/model.gguf")) << load;
+    EXPECT_THAT(run(server + " --vocab-size 999 --endpoint completions --prompts ids" + load + all).err,
+                HasSubstr("no connection"))
+        << load;
+    EXPECT_THAT(run(server + " --tokenizer /no/model.gguf --endpoint chat" + load + all).err, HasSubstr("/no/model.gguf"))
+        << load;
+  }
+}
+
+TEST(ServeBench, ListsWithGapsAreRefused) {
+  for (const char* list : {"--streams 1,,2", "--streams ,", "--rate 1,", "--rate ,1", "--rate ''"}) {
+    const Outcome outcome = run("--model m.gguf " + std::string(list));
+    EXPECT_EQ(outcome.status, 2) << list;
+    EXPECT_THAT(outcome.err, HasSubstr("has an empty piece")) << list;
+  }
 }
 
 TEST(ServeBench, AFigureThatCannotBeWrittenIsAFailure) {

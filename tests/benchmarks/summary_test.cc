@@ -143,6 +143,12 @@ TEST(Report, TableSaysWhatMatters) {
   EXPECT_THAT(table({"closed", 2}, summarize({record(0, {0.1})}, {}), {}), Not(HasSubstr("goodput")));
 }
 
+TEST(Report, TitlesNameTheLoad) {
+  EXPECT_EQ((LoadName{"closed", 8}.text()), "closed loop of 8 streams");
+  EXPECT_EQ((LoadName{"trace", 0.0125}.text()), "trace, 0.0125 requests/s");
+  EXPECT_EQ((LoadName{"trace", 0}.text()), "trace, all at once") << "requests without time between them have no rate";
+}
+
 TEST(Report, JsonHoldsEveryFigure) {
   const auto object = to_json({"closed", 4}, summarize({record(0, {0.1, 0.3}), failed("closed", "m", 1)}, {}), {});
   EXPECT_EQ(object.at("load").at("value").to_number<int>(), 4);

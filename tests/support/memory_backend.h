@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <utility>
 
 #include "backend/backend.h"
 #include "core/check.h"
@@ -16,6 +18,8 @@ class MemoryBackend final : public Backend {
 
   std::size_t uploaded_bytes() const { return uploaded_bytes_; }
   std::size_t allocated_bytes() const { return allocated_bytes_; }
+  // Called after each upload, while what was uploaded is in memory on both sides.
+  void after_upload(std::function<void()> look) { after_upload_ = std::move(look); }
 
   Device device() const override { return {}; }
   std::string isa() const override { return "none"; }
@@ -37,6 +41,7 @@ class MemoryBackend final : public Backend {
   void upload(void* to, const void* from, std::size_t bytes) override {
     uploaded_bytes_ += bytes;
     std::memcpy(to, from, bytes);
+    after_upload_();
   }
   void download(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void synchronize() override {}
@@ -65,6 +70,7 @@ class MemoryBackend final : public Backend {
   bool in_place_;
   std::size_t uploaded_bytes_ = 0;
   std::size_t allocated_bytes_ = 0;
+  std::function<void()> after_upload_ = [] {};
 };
 
 }  // namespace quire::test

@@ -1,5 +1,5 @@
-# quire_bench_report: what the benchmarks share (report.h, command_line.h, json_lines.h). Included wherever benchmarks or their tests
-# are built.
+# quire_bench_report: what the benchmarks share (report.h, command_line.h, json_lines.h). Included wherever benchmarks or
+# their tests are built.
 include_guard(GLOBAL)
 find_package(CLI11 REQUIRED)
 

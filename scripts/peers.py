@@ -169,7 +169,7 @@ class LlamaCpp:
             if self.server.poll() is not None:
                 raise RuntimeError(f"llama-server {ending(self.server.returncode)} before it was ready")
             try:
-                with urllib.request.urlopen(url + "/health", timeout=5):
+                with urllib.request.urlopen(url + "/health", timeout=min(5, START_LIMIT_S)):
                     return url
             except (urllib.error.URLError, OSError):
                 time.sleep(0.1)

@@ -11,6 +11,7 @@ import datetime
 import http.client
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -301,7 +302,13 @@ def cpu_name():
         return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "unknown")
 
 
+def end_on_sigterm():
+    """Asked to end, it ends what it has started first, as on the keyboard's interrupt."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
 def main():
+    end_on_sigterm()
     options = parse_arguments(__doc__)
     if options.needs:
         print(targets_needed(options))

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -330,6 +331,23 @@ class Workers(Limits):
         self.assertRaisesRegex(peers.NotAvailable, "does not run this model: .*signal 6", aborts.prefill, 512, 1)
         for text in ("import no_such_package\n", "import os\nos.kill(os.getpid(), 9)\n"):
             self.assertRaises(peers.Ended, self.worker(text).prefill, 512, 1)
+
+
+    def test_one_that_works_is_ended_with_the_comparison(self):
+        pid = os.path.join(self.folder.name, "pid")
+        self.worker(self.READY + f"print(os.getpid(), file=open({pid!r}, 'w'), flush=True)\ntime.sleep(60)\n")
+        comparison = (f"import sys\nsys.path.insert(0, {os.path.dirname(compare_peers.__file__)!r})\nimport compare_peers, peers\n"
+                      f"peers.ROOT, peers.END_LIMIT_S = {peers.ROOT!r}, 0.5\ncompare_peers.end_on_sigterm()\n"
+                      "program = peers.OpenVino('model', 1)\ntry:\n    program.prefill(512, 1)\nfinally:\n    program.close()\n")
+        with subprocess.Popen([sys.executable, "-c", comparison]) as process:
+            for _ in range(600):
+                if os.path.exists(pid) and os.path.getsize(pid) > 0:
+                    break
+                time.sleep(0.05)
+            process.terminate()
+            self.assertEqual(process.wait(timeout=30), 128 + signal.SIGTERM)
+        with open(pid, encoding="utf-8") as file:
+            self.assertFalse(os.path.exists(f"/proc/{file.read().strip()}"))
 
 
 class Programs(Limits):

@@ -25,7 +25,7 @@ std::vector<Shape> shapes(DType type) {
   }
   if (!is_quantized(type)) {
     for (const std::int64_t inner : {1, 15, 17, 40}) all.push_back({9, inner, 1 + inner % 5});
-    for (const std::int64_t inner : {1023, 1025, 2051}) all.push_back({7, inner, 4 + inner % 7});  // widened a thousand at a time
+    for (const std::int64_t inner : {1023, 1025, 2051}) all.push_back({13, inner, 4 + inner % 7});  // widened 1,024 at a time
   }
   return all;
 }

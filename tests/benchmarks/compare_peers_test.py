@@ -391,8 +391,8 @@ class CommandLine(unittest.TestCase):
     def test_wrong_arguments(self):
         for arguments in (["--cells", "prefill-512,nonsense"], ["--models", "gpt"], ["--rounds", "0"], ["--rounds", "-1"],
                           ["--threads", "x"], ["--no-such-flag"], ["--isa", "sse"], ["--json", "/nonexistent/x.json"],
-                          ["--json", "/"], ["--cells", "prefill-512,,serve-80"], ["--cells", ""], ["--cells", "serve-80,serve-80"],
-                          ["--max-foreign-load", "nan"], ["--max-foreign-load", "-1"], ["--markdown"]):
+                          ["--json", "/"], ["--json", ""], ["--cells", "prefill-512,,serve-80"], ["--cells", ""],
+                          ["--cells", "serve-80,serve-80"], ["--max-foreign-load", "nan"], ["--max-foreign-load", "-1"], ["--markdown"]):
             result = self.run_script(*arguments)
             self.assertEqual((result.returncode, result.stdout), (2, ""), arguments)
             self.assertIn("compare_peers: error:", result.stderr)
@@ -401,6 +401,7 @@ class CommandLine(unittest.TestCase):
         for arguments, message in ((["--markdown", "x", "--json", "y"], "--json does not apply with --markdown"),
                                    (["--markdown", "x", "--quick"], "--quick does not apply with --markdown"),
                                    (["--accuracy", "--rounds", "5"], "--rounds does not apply with --accuracy"),
+                                   (["--accuracy", "--max-foreign-load", "0"], "--max-foreign-load does not apply with --accuracy"),
                                    (["--quick", "--requests", "60"], "--requests does not apply without a serve cell")):
             result = self.run_script(*arguments)
             self.assertEqual((result.returncode, result.stdout), (2, ""), arguments)

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -313,10 +314,16 @@ class Workers(Limits):
 
     def test_one_that_hangs_is_ended(self):
         peers.RUN_LIMIT_S = 0.5
-        for text in ("import time\ntime.sleep(60)\n", self.READY + "time.sleep(60)\n"):
+        for text in ("import time\ntime.sleep(60)\n", self.READY + "time.sleep(60)\n", self.READY + "os.close(1)\ntime.sleep(60)\n"):
             start = time.monotonic()
             self.assertRaisesRegex(peers.Ended, "did not answer within 0.5 s", self.worker(text).prefill, 512, 1)
             self.assertLess(time.monotonic() - start, 30)
+
+    def test_an_answer_of_one_job_is_not_given_to_the_next(self):
+        program = self.worker(self.READY + "for number, line in enumerate(sys.stdin):\n    print('{a line of a library}')\n"
+                              "    print('{\"tokens_per_s\": %d}' % (number + 5), flush=True)\n")
+        for _ in range(2):
+            self.assertRaisesRegex(RuntimeError, "no JSON object: {a line of a library}", program.prefill, 512, 1)
 
     def test_only_what_it_refuses_itself_counts_as_refused(self):
         refuses = "print('{\"refused\": \"no Gemma\"}', flush=True)\n"
@@ -368,6 +375,53 @@ class Programs(Limits):
         program = self.server("import time\ntime.sleep(60)")
         self.assertRaises(RuntimeError, program.shared, 1, 20, 10, 1, 1)
         self.assertIsNone(program.server)
+
+    def test_a_server_that_fails_one_request_is_not_waited_for(self):
+        peers.START_LIMIT_S = 60
+        program = self.server(self.HALF_A_SERVER)
+        start = time.monotonic()
+        self.assertRaisesRegex(RuntimeError, "answered 1 tokens instead of 4", program.shared, 2, 20, 10, 4, 1)
+        self.assertLess(time.monotonic() - start, 30)
+        self.assertIsNone(program.server)
+
+    # Answers the warm-up and one request more, neither of which has the tokens asked for, and no other.
+    HALF_A_SERVER = """
+import http.server, itertools, sys, time
+numbers = itertools.count()
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+    def do_POST(self):
+        if next(numbers) > 1:
+            time.sleep(60)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"tokens_predicted": 1}')
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+"""
+
+    def test_a_comparison_that_is_ended_leaves_no_server(self):
+        pid_file = os.path.join(self.folder.name, "pid")
+        self.server(f"import os, time\nopen({pid_file!r} + '.part', 'w').write(str(os.getpid()))\n"
+                    f"os.rename({pid_file!r} + '.part', {pid_file!r})\ntime.sleep(60)")
+        script = (f"import sys\nsys.path.insert(0, {SCRIPTS!r})\nimport compare_peers, peers\npeers.LLAMA = {self.folder.name!r}\n"
+                  "def measure(options):\n    llama = peers.LlamaCpp('model', 1)\n    try:\n        llama.serve_target()\n"
+                  "    finally:\n        llama.close()\n"
+                  "compare_peers.markdown_or_measure = measure\nsys.argv = ['compare_peers']\nsys.exit(compare_peers.main())\n")
+        with subprocess.Popen([sys.executable, "-c", script]) as comparison:
+            try:
+                while not os.path.exists(pid_file):
+                    self.assertIsNone(comparison.poll())
+                    time.sleep(0.05)
+                with open(pid_file, encoding="ascii") as file:
+                    server = int(file.read())
+                comparison.terminate()
+                self.assertEqual(comparison.wait(timeout=60), 128 + signal.SIGTERM)
+            finally:
+                comparison.kill()
+        with self.assertRaises(ProcessLookupError):
+            os.kill(server, signal.SIGKILL)
 
     def test_models_are_looked_for_before_anything_runs(self):
         os.mkdir(os.path.join(self.folder.name, "models"))

@@ -302,14 +302,16 @@ def cpu_name():
         return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "unknown")
 
 
-def end_on_sigterm():
-    """Asked to end, it ends what it has started first, as on the keyboard's interrupt."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+def end_what_was_started():
+    """Lets the signals that ask this program to end do so by an exception, which ends servers and workers too."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
 def main():
-    end_on_sigterm()
     options = parse_arguments(__doc__)
+    end_what_was_started()
     if options.needs:
         print(targets_needed(options))
         return 0

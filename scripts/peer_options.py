@@ -67,8 +67,10 @@ def parse_arguments(description):
 
 def not_writable(path):
     """Why nothing could be written to the file; "" if nothing speaks against it. Known before hours are spent on what it is for."""
-    if not path:
+    if path is None:
         return ""
+    if not path:
+        return "--json: the name is empty"
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
         return f"--json: there is no folder {folder}"
@@ -79,7 +81,7 @@ def not_writable(path):
 
 def given_in_vain(options):
     """Which option was given and could not matter; "" if none."""
-    given = [name for name, value in vars(options).items() if value not in (None, False)]
+    given = [name for name, value in vars(options).items() if value is not None and value is not False]  # a 0 was given
     measures = ["quick", "cells", "rounds", "requests", "max_foreign_load", "force"]
     if options.markdown:
         mode, idle = "with --markdown, which measures nothing", [*measures, "models", "threads", "isa", "json", "accuracy"]

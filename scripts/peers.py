@@ -185,9 +185,14 @@ class LlamaCpp:
             post_completion(url, warmup, 8)
             start = time.perf_counter()
             with concurrent.futures.ThreadPoolExecutor(streams) as pool:
-                for count in pool.map(lambda prompt: post_completion(url, prompt, output_tokens), prompts):
-                    if count != output_tokens:
-                        raise RuntimeError(f"llama-server answered {count} tokens instead of {output_tokens}")
+                try:
+                    answers = [pool.submit(post_completion, url, prompt, output_tokens) for prompt in prompts]
+                    for answer in concurrent.futures.as_completed(answers):
+                        if answer.result() != output_tokens:
+                            raise RuntimeError(f"llama-server answered {answer.result()} tokens instead of {output_tokens}")
+                except BaseException:
+                    self.close()  # or the pool would wait for all the others
+                    raise
             return time.perf_counter() - start
         finally:
             self.close()
@@ -260,12 +265,16 @@ class OpenVino:
         limit = threading.Timer(RUN_LIMIT_S, lambda: (late.set(), worker.kill()))
         limit.start()
         try:
-            line = next((line for line in worker.stdout if line.startswith("{")), None)
+            line = next((line for line in worker.stdout if line.startswith("{")), "")
+            returncode = None if line.endswith("\n") else worker.wait()
         finally:
             limit.cancel()
-        if line is not None and line.endswith("\n"):
-            return last_json(line)
-        returncode = worker.wait()
+        if returncode is None:
+            try:
+                return last_json(line)
+            except RuntimeError:
+                self.close()  # or the next job would be given the answer that is still to come
+                raise
         self.errors.seek(0)
         last = self.errors.read().strip().splitlines()[-1:]
         self.close()

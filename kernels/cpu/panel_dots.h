@@ -61,8 +61,11 @@ inline constexpr int kAdds = kType == DType::kQ8_0    ? 1
 // Long sums are added up where they stand: GCC 12 takes all products of a block first, and has them wait in memory (1.4 times
 // the time). The shorter ones it orders better alone.
 template <DType kType>
+inline constexpr bool kPinsSums = kAdds<kType> >= 4;
+
+template <DType kType>
 [[gnu::always_inline]] inline void pin(Ints& sum) {
-  if constexpr (kAdds < kType >> 2) asm("" : "+x"(sum));
+  if constexpr (kPinsSums<kType>) asm("" : "+x"(sum));
 }
 
 template <DType kType, int kRows>
@@ -82,7 +85,7 @@ template <DType kType, int kRows>
         }
       }
     };
-    if constexpr (kAdds < kType >> 2) {
+    if constexpr (kPinsSums<kType>) {
 #pragma GCC unroll 8
       for (int j = first; j < first + kAdds<kType>; ++j) add_products(j);
     } else {

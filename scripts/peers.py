@@ -263,8 +263,9 @@ class OpenVino:
         """The next line of JSON. Lines of the library's own are passed over. Without an answer the next job gets a new worker."""
         worker, late = self.worker, threading.Event()
         limit = threading.Timer(RUN_LIMIT_S, lambda: (late.set(), worker.kill()))
-        limit.start()
+        limit.daemon = True  # a signal may end the start before there is anything to cancel, and nobody shall wait for it then
         try:
+            limit.start()
             line = next((line for line in worker.stdout if line.startswith("{")), "")
             returncode = None if line.endswith("\n") else worker.wait()
         finally:

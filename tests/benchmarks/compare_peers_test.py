@@ -351,7 +351,11 @@ class Workers(Limits):
                     break
                 time.sleep(0.05)
             process.terminate()
-            self.assertEqual(process.wait(timeout=30), 128 + signal.SIGTERM)
+            try:
+                returncode = process.wait(timeout=30)
+            finally:
+                process.kill()  # so that a failure does not wait for it
+            self.assertEqual(returncode, 128 + signal.SIGTERM)
         with open(pid, encoding="utf-8") as file:
             self.assertFalse(os.path.exists(f"/proc/{file.read().strip()}"))
 

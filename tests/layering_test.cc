@@ -147,6 +147,24 @@ void check_registered(const fs::path& root, const fs::path& path, Lines& violati
   violations.push_back(fs::relative(path, root).generic_string() + " is in no CMakeLists.txt");
 }
 
+// On a GPU nothing is counted: a test of kernels that expects the emulator's counts must ask has_statistics() first, in its own
+// lines or, by a fixture, in those before the first test of its file. traffic_table_test.cc is built for the emulator alone.
+void check_statistics(const std::string& name, const Lines& lines, Lines& violations) {
+  if (!name.starts_with("tests/kernels/cuda/") || name.ends_with("/traffic_table_test.cc")) return;
+  bool always_asks = false, asks = false, is_before_tests = true;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string& line = lines[i];
+    if (line.starts_with("TEST")) {
+      if (is_before_tests) always_asks = asks;
+      is_before_tests = asks = false;
+    }
+    asks = asks || line.find("has_statistics()") != std::string::npos || line.find("has_hooks()") != std::string::npos;
+    const bool counts = line.find("take_statistics()") != std::string::npos || line.find("simt::ReadWatch") != std::string::npos;
+    if (counts && !is_before_tests && !asks && !always_asks)
+      violations.push_back(name + ":" + std::to_string(i + 1) + " expects counts without asking has_statistics()");
+  }
+}
+
 // Every violation in the tree under `root`, each as one line; `num_files` counts what was read.
 Lines check_tree(const fs::path& root, int* num_files = nullptr) {
   Lines violations;
@@ -161,6 +179,7 @@ Lines check_tree(const fs::path& root, int* num_files = nullptr) {
       check_includes(name, lines, violations);
       check_cuda_condition(name, lines, violations);
       check_length(name, lines, violations);
+      check_statistics(name, lines, violations);
       if (num_files != nullptr) ++*num_files;
     }
   }
@@ -240,6 +259,21 @@ TEST_F(FakeTree, LongFilesMustSayWhy) {
   EXPECT_THAT(check_tree(root_), testing::ElementsAre(testing::HasSubstr("kernels/cpu/long.cc has 501 lines, over 500"),
                                                       testing::HasSubstr("src/kv/long.cc has 401 lines"),
                                                       testing::HasSubstr("src/kv/too_late.cc has 417 lines")));
+}
+
+TEST_F(FakeTree, CountsThatAGpuDoesNotMakeAreNamed) {
+  const std::string ask = "  if (!simt::has_statistics()) GTEST_SKIP();\n", count = "  simt::take_statistics();\n";
+  const auto test = [](const std::string& body) { return "TEST(A, B) {\n" + body + "}\n"; };
+  write("tests/kernels/cuda/a.cc", test(ask + count) + test(count));
+  write("tests/kernels/cuda/b.cc", test(count + ask) + test("  const simt::ReadWatch watch(x, 1);\n"));
+  write("tests/kernels/cuda/fixture.cc", ask + count + test(count) + test(count));
+  write("tests/kernels/cuda/traffic_table_test.cc", test(count));
+  write("tests/kernels/cuda/CMakeLists.txt", "traffic_table_test.cc\n");
+  write("tests/simt/c.cc", test(count));
+  EXPECT_THAT(check_tree(root_),
+              testing::ElementsAre("tests/kernels/cuda/a.cc:6 expects counts without asking has_statistics()",
+                                   "tests/kernels/cuda/b.cc:2 expects counts without asking has_statistics()",
+                                   "tests/kernels/cuda/b.cc:6 expects counts without asking has_statistics()"));
 }
 
 TEST_F(FakeTree, TestsThatNobodyRunsAreNamed) {

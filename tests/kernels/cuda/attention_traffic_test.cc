@@ -13,6 +13,9 @@ using cuda::SplitRule;
 
 class AttentionTraffic : public ::testing::TestWithParam<int> {
  protected:
+  void SetUp() override {
+    if (!simt::has_statistics()) GTEST_SKIP() << "nothing is counted here";
+  }
   AttentionCase problem(std::vector<PagedSequence> sequences) const {
     return {.sequences = std::move(sequences), .num_heads = 6, .num_kv_heads = 2, .head_size = GetParam(), .window = 1590};
   }
@@ -96,6 +99,13 @@ TEST_P(AttentionTraffic, WholeSectorsAndNoBankConflict) {
 
 // ---- work that nobody needs
 
+class AttentionWork : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!simt::has_statistics()) GTEST_SKIP() << "nothing is counted here";
+  }
+};
+
 constexpr int kTile = 64;  // positions
 
 // Of `num_new` rows of one head.
@@ -107,7 +117,7 @@ simt::Statistics work(AttentionKernel kernel, int num_new, int kv_len, int windo
   return simt::take_statistics();
 }
 
-TEST(AttentionWork, TilesAreCopiedOnce) {
+TEST_F(AttentionWork, TilesAreCopiedOnce) {
   constexpr std::int64_t kChunks = 64 / 8, kRowBytes = 64 * 2;
   const std::pair<int, int> cases[] = {{0, 0}, {1, 0}, {63, 0}, {64, 0}, {65, 0}, {127, 0}, {129, 0}, {300, 0}, {300, 100}};
   for (const auto& [kv_len, window] : cases) {
@@ -124,7 +134,7 @@ TEST(AttentionWork, TilesAreCopiedOnce) {
 
 // A warp of sixteen rows multiplies the tiles that they see; tiles that a row of the block does not see whole are searched, which
 // takes one operation of each of four warps.
-TEST(AttentionWork, PrefillWarpsMultiplyWhatTheirRowsSee) {
+TEST_F(AttentionWork, PrefillWarpsMultiplyWhatTheirRowsSee) {
   const auto operations = [](int num_new, int kv_len, int window = 0) {
     return work(AttentionKernel::kPrefill, num_new, kv_len, window).num_warp_operations;
   };
@@ -145,7 +155,7 @@ TEST(AttentionWork, PrefillWarpsMultiplyWhatTheirRowsSee) {
 }
 
 // A warp takes sixteen positions of a tile.
-TEST(AttentionWork, DecodeWarpsMultiplyWhatIsSeen) {
+TEST_F(AttentionWork, DecodeWarpsMultiplyWhatIsSeen) {
   const auto operations = [](int kv_len, int window = 0) {
     return work(AttentionKernel::kDecode, 1, kv_len, window).num_warp_operations;
   };
@@ -158,7 +168,7 @@ TEST(AttentionWork, DecodeWarpsMultiplyWhatIsSeen) {
   EXPECT_EQ(operations(64, 33) - operations(64, 32), one_part + search);
 }
 
-TEST(AttentionWork, EntriesOfPagesAreReadOnceWhereSomebodySeesThem) {
+TEST_F(AttentionWork, EntriesOfPagesAreReadOnceWhereSomebodySeesThem) {
   constexpr int kBlock = 8;
   for (const int kv_len : {64, 65, 72, 200}) {
     for (const int window : {0, 16, 17, 70}) {

@@ -18,6 +18,7 @@ ScopedOptions::ScopedOptions(const Options&) {}
 ScopedOptions::~ScopedOptions() = default;
 
 bool has_hooks() { return false; }
+bool has_statistics() { return false; }
 
 Statistics take_statistics() { return {}; }
 

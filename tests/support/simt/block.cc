@@ -313,6 +313,8 @@ void run_grid(const Grid& grid) {
   check_device_margins();
 }
 
+bool has_statistics() { return true; }
+
 Statistics take_statistics() {
   const std::lock_guard lock(launch_mutex);
   return std::exchange(the_block().statistics(), {});

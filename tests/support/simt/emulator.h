@@ -62,6 +62,9 @@ class ScopedOptions {
 // Whether this program has the kernels of the hooks build, in which the emulator sees every access to memory.
 bool has_hooks();
 
+// Whether statistics and ReadWatch see anything; on a GPU they do not. What expects counts asks first, and is skipped there.
+bool has_statistics();
+
 struct GlobalTraffic {
   std::int64_t num_requests = 0;  // of warps
   std::int64_t num_sectors = 0;   // of 32 bytes

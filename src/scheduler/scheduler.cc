@@ -273,7 +273,6 @@ int Scheduler::grow_or_preempt(std::size_t running_index, int num_tokens) {
 // Those of a priority before `before_priority`, up to the first that does not fit. False: nor would it later in this step, in
 // which nothing is released. Where a group has a window it might, for a shorter chunk needs fewer blocks there.
 bool Scheduler::admit_waiting(Budget& budget, std::int64_t before_priority) {
-  const bool needs_all = std::all_of(groups_.begin(), groups_.end(), [](const KvGroupSpec& group) { return group.window == 0; });
   bool may_admit_more = true;
   std::size_t num_kept = 0;
   std::size_t next = 0;
@@ -289,7 +288,7 @@ bool Scheduler::admit_waiting(Budget& budget, std::int64_t before_priority) {
     }
     const int num_tokens = admit(sequence, num_left());
     if (num_tokens == 0) {
-      may_admit_more = !needs_all;
+      may_admit_more = std::any_of(groups_.begin(), groups_.end(), [](const KvGroupSpec& group) { return group.window != 0; });
       break;
     }
     insert_in_order(running_, &sequence);

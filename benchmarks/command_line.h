@@ -18,6 +18,9 @@ namespace quire::bench {
 // often.
 std::optional<int> parse_flags(CLI::App& app, int argc, char** argv);
 
+// The tokens that a KV block may have (EngineOptions::block_size).
+inline CLI::IsMember a_block_size() { return CLI::IsMember({8, 16, 32, 64, 128, 256}); }
+
 // The pieces of "1,8,32". Throws CLI::ValidationError naming the option if one of them is empty.
 std::vector<std::string> split_list(const std::string& text, const std::string& option);
 

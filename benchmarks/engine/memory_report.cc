@@ -198,7 +198,7 @@ int main(int argc, char** argv) {
   app.add_option("--kv-type", options.engine.kv_type, "f16, bf16 or f32")->transform(CLI::CheckedTransformer(kv_types));
   app.add_option("--block-size", options.engine.block_size, "tokens per KV block")
       ->capture_default_str()
-      ->check(CLI::IsMember({8, 16, 32, 64, 128, 256}));
+      ->check(bench::a_block_size());
   app.add_option("--max-context", options.engine.max_context, "tokens; 0: the model's own, with --measure at most 4096")
       ->check(CLI::Range(0, 1 << 30))
       ->check([](const std::string& text) { return text == "1" ? "1 token holds no prompt with an answer" : ""; });

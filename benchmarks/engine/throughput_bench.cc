@@ -230,9 +230,7 @@ int main(int argc, char** argv) {
   app.add_option("--shared-prefix", options.prompts.shared_prefix, "tokens that all prompts begin with, within --prompt-tokens")
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--concurrency", options.concurrency, "requests that share the steps")->capture_default_str()->check(streams);
-  app.add_option("--block-size", options.block_size, "tokens per KV block")
-      ->capture_default_str()
-      ->check(CLI::IsMember({8, 16, 32, 64, 128, 256}));
+  app.add_option("--block-size", options.block_size, "tokens per KV block")->capture_default_str()->check(bench::a_block_size());
   app.add_option("--max-batched-tokens", options.max_batched_tokens, "tokens of one step")->capture_default_str()->check(tokens);
   app.add_option("--kv-megabytes", options.kv_megabytes, "KV memory; 0: enough for --lock-step, else the engine's choice")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30));

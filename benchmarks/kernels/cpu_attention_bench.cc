@@ -171,7 +171,7 @@ int main(int argc, char** argv) {
   quire::bench::add_list(app, "--prefill", options.prefill, "tokens of one prompt", CLI::Range(2, 1 << 20));
   app.add_option("--block-size", options.block_size, "tokens per KV block")
       ->capture_default_str()
-      ->check(CLI::IsMember({8, 16, 32, 64, 128, 256}));
+      ->check(quire::bench::a_block_size());
   quire::bench::add_kernel_flags(app, options.flags, "keys and values");
   if (const auto status = quire::bench::parse_flags(app, argc, argv)) return *status;
   return quire::bench::run_guarded("cpu_attention_bench", [&] { quire::run(options); });

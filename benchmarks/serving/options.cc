@@ -46,7 +46,7 @@ void add_target_options(CLI::App& app, ServeBenchOptions& options, OptionTexts& 
       ->capture_default_str();
   app.add_option("--block-size", options.engine.block_size, "tokens of a KV block")
       ->group(engine)
-      ->check(CLI::IsMember({8, 16, 32, 64, 128, 256}))
+      ->check(a_block_size())
       ->capture_default_str();
   app.add_option("--max-context", options.engine.max_context, "0: the model's own")
       ->group(engine)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,12 +14,11 @@ inline CLI::Validator unsigned_number() {
   return CLI::Validator(refuse, "");
 }
 
-// In the order in which they were given, which CLI11 turns round.
-inline CLI::ParseError unknown_arguments(const CLI::App& app) {
-  const std::vector<std::string> arguments = app.remaining();
-  const std::string what =
-      arguments.size() > 1 ? "The following arguments were not expected: " : "The following argument was not expected: ";
-  return CLI::ParseError(what + CLI::detail::join(arguments, " "), CLI::ExitCodes::ExtrasError);
+// In the order in which they were given: CLI11 turns them round, here too.
+inline CLI::ExtrasError unknown_arguments(const CLI::App& app) {
+  std::vector<std::string> arguments = app.remaining();
+  std::reverse(arguments.begin(), arguments.end());
+  return CLI::ExtrasError(arguments);
 }
 
 // The status to end with, if the command line says so.

@@ -266,6 +266,12 @@ class OwnLoad(unittest.TestCase):
         self.assertGreater((compare_peers.cpu_times()[0] - busy) / os.sysconf("SC_CLK_TCK"), 0.4)
 
 
+def writes_its_pid(pid_file):
+    """A Python program's text: it lives for a minute after."""
+    return (f"import os, time\nopen({pid_file!r} + '.part', 'w').write(str(os.getpid()))\n"
+            f"os.rename({pid_file!r} + '.part', {pid_file!r})\ntime.sleep(60)\n")
+
+
 class Limits(unittest.TestCase):
     """With limits of moments, and a folder in the place of quire's and llama.cpp's programs."""
 
@@ -281,6 +287,26 @@ class Limits(unittest.TestCase):
         for name, value in self.kept.items():
             setattr(peers, name, value)
         self.folder.cleanup()
+
+    def expect_nothing_left(self, setup, pid_file):
+        """Ends a comparison that does `work` with `program`, which `setup` sets, once what it started has written its pid."""
+        script = (f"import sys\nsys.path.insert(0, {SCRIPTS!r})\nimport compare_peers, peers\n"
+                  f"peers.ROOT = peers.LLAMA = {self.folder.name!r}\n{setup}"
+                  "def measure(options):\n    try:\n        work()\n    finally:\n        program.close()\n"
+                  "compare_peers.markdown_or_measure = measure\nsys.argv = ['compare_peers']\nsys.exit(compare_peers.main())\n")
+        with subprocess.Popen([sys.executable, "-c", script]) as comparison:
+            try:
+                while not os.path.exists(pid_file):
+                    self.assertIsNone(comparison.poll())
+                    time.sleep(0.05)
+                with open(pid_file, encoding="ascii") as file:
+                    started = int(file.read())
+                comparison.terminate()
+                self.assertEqual(comparison.wait(timeout=60), 128 + signal.SIGTERM)
+            finally:
+                comparison.kill()
+        with self.assertRaises(ProcessLookupError):
+            os.kill(started, signal.SIGKILL)
 
 
 class Workers(Limits):
@@ -340,24 +366,10 @@ class Workers(Limits):
 
 
     def test_one_that_works_is_ended_with_the_comparison(self):
-        pid = os.path.join(self.folder.name, "pid")
-        self.worker(self.READY + f"print(os.getpid(), file=open({pid!r}, 'w'), flush=True)\ntime.sleep(60)\n")
-        comparison = (f"import sys\nsys.path.insert(0, {os.path.dirname(compare_peers.__file__)!r})\nimport compare_peers, peers\n"
-                      f"peers.ROOT, peers.END_LIMIT_S = {peers.ROOT!r}, 0.5\ncompare_peers.end_what_was_started()\n"
-                      "program = peers.OpenVino('model', 1)\ntry:\n    program.prefill(512, 1)\nfinally:\n    program.close()\n")
-        with subprocess.Popen([sys.executable, "-c", comparison]) as process:
-            for _ in range(600):
-                if os.path.exists(pid) and os.path.getsize(pid) > 0:
-                    break
-                time.sleep(0.05)
-            process.terminate()
-            try:
-                returncode = process.wait(timeout=30)
-            finally:
-                process.kill()  # so that a failure does not wait for it
-            self.assertEqual(returncode, 128 + signal.SIGTERM)
-        with open(pid, encoding="utf-8") as file:
-            self.assertFalse(os.path.exists(f"/proc/{file.read().strip()}"))
+        pid_file = os.path.join(self.folder.name, "pid")
+        self.worker(self.READY + writes_its_pid(pid_file))
+        self.expect_nothing_left("peers.END_LIMIT_S = 0.5\nprogram, work = peers.OpenVino('model', 1), lambda: program.prefill(512, 1)\n",
+                                 pid_file)
 
 
 class Programs(Limits):
@@ -429,25 +441,8 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--por
 
     def test_a_comparison_that_is_ended_leaves_no_server(self):
         pid_file = os.path.join(self.folder.name, "pid")
-        self.server(f"import os, time\nopen({pid_file!r} + '.part', 'w').write(str(os.getpid()))\n"
-                    f"os.rename({pid_file!r} + '.part', {pid_file!r})\ntime.sleep(60)")
-        script = (f"import sys\nsys.path.insert(0, {SCRIPTS!r})\nimport compare_peers, peers\npeers.LLAMA = {self.folder.name!r}\n"
-                  "def measure(options):\n    llama = peers.LlamaCpp('model', 1)\n    try:\n        llama.serve_target()\n"
-                  "    finally:\n        llama.close()\n"
-                  "compare_peers.markdown_or_measure = measure\nsys.argv = ['compare_peers']\nsys.exit(compare_peers.main())\n")
-        with subprocess.Popen([sys.executable, "-c", script]) as comparison:
-            try:
-                while not os.path.exists(pid_file):
-                    self.assertIsNone(comparison.poll())
-                    time.sleep(0.05)
-                with open(pid_file, encoding="ascii") as file:
-                    server = int(file.read())
-                comparison.terminate()
-                self.assertEqual(comparison.wait(timeout=60), 128 + signal.SIGTERM)
-            finally:
-                comparison.kill()
-        with self.assertRaises(ProcessLookupError):
-            os.kill(server, signal.SIGKILL)
+        self.server(writes_its_pid(pid_file))
+        self.expect_nothing_left("program = peers.LlamaCpp('model', 1)\nwork = program.serve_target\n", pid_file)
 
     def test_models_are_looked_for_before_anything_runs(self):
         os.mkdir(os.path.join(self.folder.name, "models"))

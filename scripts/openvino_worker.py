@@ -3,7 +3,8 @@
 
     openvino_worker.py MODEL THREADS KV_GIGABYTES
 
-First it says {"ready": version} or {"refused": why it does not load the model}. It is kept over the rounds of a comparison, for it takes seconds to read a GGUF file, and sleeps between jobs. Jobs:
+First it says {"ready": version} or {"refused": why it does not run the model}. It is kept over the rounds of a comparison, for it
+takes seconds to read a GGUF file, and sleeps between jobs. Jobs:
   {"job": "prefill", "prompt_tokens": n}                               -> {"tokens_per_s"}
   {"job": "decode", "streams": b, "prompt_tokens": n, "output_tokens": g} -> {"tokens_per_s"}
   {"job": "shared", "streams": b, "prompt_tokens": n, "shared_prefix": p, "output_tokens": g} -> {"seconds"}

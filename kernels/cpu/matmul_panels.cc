@@ -14,16 +14,31 @@ namespace {
 
 #if QUIRE_ISA_AVX2
 
-constexpr int kBlocksAtOnce = 24;     // unpacked for reuse: 15 to 18 KB, half of an L1 cache
 constexpr int kPrefetchBytes = 4096;  // ahead of a stream of panels
 constexpr int kCacheLine = 64;
 
-constexpr int kManyRows = QUIRE_ISA_AVX512 ? 8 : 3;  // three: their sums of 16 bits and of floats fill sixteen registers
+// How rows of activations are taken: as few, whose weights go from the panel through registers, or as many.
+template <DType kType>
+struct Plan {
+#if QUIRE_ISA_AVX512
+  using FewRowsWeights = WeightVectors<kType>;
+  using ManyRowsWeights = WeightVectors<kType>;
+  static constexpr int kFewRows = kRowsAtOnce;  // most that are few
+  static constexpr int kManyRows = 8;           // of many, multiplied at once
+  static constexpr int kBlocks = 24;            // unpacked for many: 12 to 18 KB, half of an L1 cache
+#else
+  using FewRowsWeights = PanelBlock<kType>;
+  using ManyRowsWeights = WeightVectors<kType>;
+  static constexpr int kFewRows = kAdds<kType> == 8 ? 2 * kRowsAtOnce : kRowsAtOnce;  // four bits cost little to unpack again
+  static constexpr int kManyRows = 3;  // three: sums of 16 bits and of floats fill sixteen registers
+  static constexpr int kBlocks = 24;
+#endif
+};
 
 using Sums = Floats[kRowsAtOnce];
 
-template <DType kType, int kRows>
-[[gnu::always_inline]] inline void accumulate(const WeightVectors<kType>* w, const ActivationBlock* const* x, Sums* sum) {
+template <DType kType, int kRows, typename Weights>
+[[gnu::always_inline]] inline void accumulate(const Weights* w, const ActivationBlock* const* x, Sums* sum) {
   Dots dots[kVectorsPerPanel];
   integer_dots<kType, kRows>(w, x, dots);
   for (int v = 0; v < kVectorsPerPanel; ++v) {
@@ -84,7 +99,7 @@ void multiply_few_rows(const Tile& t) {
     for (int v = 0; v < kVectorsPerPanel; ++v) scales[v].unpack(panel, v * kWidth);
     for (int b = 0; b < kBlocks; ++b) {
       prefetch_block<kType, kRows>(panel, b);
-      WeightVectors<kType> w[kVectorsPerPanel];
+      typename Plan<kType>::FewRowsWeights w[kVectorsPerPanel];
       for (int v = 0; v < kVectorsPerPanel; ++v) unpack_vectors<kType>(panel, scales[v], b, v * kWidth, w[v]);
       accumulate<kType, kRows>(w, x, sum);
       for (int r = 0; r < kRows; ++r) ++x[r];
@@ -95,7 +110,7 @@ void multiply_few_rows(const Tile& t) {
 }
 
 template <DType kType>
-using UnpackedPanel = WeightVectors<kType>[kVectorsPerPanel];
+using UnpackedPanel = typename Plan<kType>::ManyRowsWeights[kVectorsPerPanel];
 
 // Adds blocks [first, first + count) to kRows rows of results from r on; the results wait in `out` between the calls.
 template <DType kType, int kRows>
@@ -122,13 +137,13 @@ void accumulate_blocks(const Tile& t, const UnpackedPanel<kType>* blocks, std::i
 // Many rows of activations: blocks are unpacked once into the L1 cache, then used for all rows.
 template <DType kType>
 void multiply_many_rows(const Tile& t) {
-  constexpr int kBlocks = blocks_per_panel(kType);
+  constexpr int kBlocks = blocks_per_panel(kType), kAtOnce = Plan<kType>::kBlocks, kRows = Plan<kType>::kManyRows;
   const std::int64_t num_blocks = t.inner / kBlock;
-  UnpackedPanel<kType> blocks[kBlocksAtOnce];
+  UnpackedPanel<kType> blocks[Plan<kType>::kBlocks];
   const std::uint8_t* panel = t.weights;
   std::int64_t first = 0;
   do {  // once without blocks, too: results are zero, plus the bias
-    const int count = static_cast<int>(num_blocks - first < kBlocksAtOnce ? num_blocks - first : kBlocksAtOnce);
+    const int count = static_cast<int>(num_blocks - first < kAtOnce ? num_blocks - first : kAtOnce);
     for (int at = 0; at < count; at += kBlocks, panel += panel_bytes(kType)) {
       for (int v = 0; v < kVectorsPerPanel; ++v) {
         PanelScales<kType> scales;
@@ -137,23 +152,34 @@ void multiply_many_rows(const Tile& t) {
       }
     }
     const std::int64_t more = first + count < num_blocks ? num_blocks - first - count : num_blocks;  // or those of the next tile
-    const int next_count = static_cast<int>(more < kBlocksAtOnce ? more : kBlocksAtOnce);
-    NextBlocks next(panel, next_count / kBlocks * panel_bytes(kType), (t.num_rows + kManyRows - 1) / kManyRows * count + 1);
+    const int next_count = static_cast<int>(more < kAtOnce ? more : kAtOnce);
+    NextBlocks next(panel, next_count / kBlocks * panel_bytes(kType), (t.num_rows + kRows - 1) / kRows * count + 1);
     int r = 0;
-    for (; r + kManyRows <= t.num_rows; r += kManyRows) accumulate_blocks<kType, kManyRows>(t, blocks, first, count, r, next);
+    for (; r + kRows <= t.num_rows; r += kRows) accumulate_blocks<kType, kRows>(t, blocks, first, count, r, next);
     for (; r + 2 <= t.num_rows; r += 2) accumulate_blocks<kType, 2>(t, blocks, first, count, r, next);
     if (r < t.num_rows) accumulate_blocks<kType, 1>(t, blocks, first, count, r, next);
-    first += kBlocksAtOnce;
+    first += kAtOnce;
   } while (first < num_blocks);
 }
 
 template <DType kType>
-void multiply(const Tile& t) {
+void multiply_few_rows(const Tile& t) {
   if (t.num_rows == 1) return multiply_few_rows<kType, 1>(t);
   if (t.num_rows == 2) return multiply_few_rows<kType, 2>(t);
   if (t.num_rows <= 4) return multiply_few_rows<kType, 4>(t);
-  if (t.num_rows <= kRowsAtOnce) return multiply_few_rows<kType, kRowsAtOnce>(t);
-  multiply_many_rows<kType>(t);
+  multiply_few_rows<kType, kRowsAtOnce>(t);
+}
+
+template <DType kType>
+void multiply(const Tile& t) {
+  if (t.num_rows > Plan<kType>::kFewRows) return multiply_many_rows<kType>(t);
+  for (int r = 0; r < t.num_rows; r += kRowsAtOnce) {
+    Tile part = t;
+    part.blocks += r * (t.inner / kBlock);
+    part.out += r * t.out_stride;
+    part.num_rows = t.num_rows - r < kRowsAtOnce ? t.num_rows - r : kRowsAtOnce;
+    multiply_few_rows<kType>(part);
+  }
 }
 
 #else

@@ -58,49 +58,48 @@ inline constexpr int kAdds = kType == DType::kQ8_0    ? 1
                              : has_five_bits(kType)   ? 4
                                                       : 8;
 
-// Long sums are added up where they stand: GCC 12 takes all products of a block first, and has them wait in memory (1.4 times
-// the time). The shorter ones it orders better alone.
-template <DType kType>
-inline constexpr bool kPinsSums = kAdds<kType> >= 4;
+// Sums are added up where they stand: GCC 12 takes all products of a block first, and has them wait in memory.
+[[gnu::always_inline]] inline void pin(Ints& sum) { asm("" : "+x"(sum)); }
 
-template <DType kType>
-[[gnu::always_inline]] inline void pin(Ints& sum) {
-  if constexpr (kPinsSums<kType>) asm("" : "+x"(sum));
+// Weights of a block, word by word, from vectors or from a panel.
+template <int kWord, DType kType>
+[[gnu::always_inline]] inline Ints weight_word(const WeightVectors<kType>& w) {
+  return w.q[kWord];
+}
+template <int kWord, DType kType>
+[[gnu::always_inline]] inline Ints weight_word(const PanelBlock<kType>& w) {
+  return unpack_word<kType, kWord>(w.words);
 }
 
-template <DType kType, int kRows>
-[[gnu::always_inline]] inline void integer_dots(const WeightVectors<kType>* w, const ActivationBlock* const* x, Dots* dots) {
-  for (int first = 0; first < 8; first += kAdds<kType>) {
-    Dots sum16[kVectorsPerPanel];
-    const auto add_products = [&](int j) __attribute__((always_inline)) {
-      for (int r = 0; r < kRows; ++r) {
-        const Ints word = broadcast_word(x[r]->q + 4 * j);
-        for (int v = 0; v < kVectorsPerPanel; ++v) {
-          const Ints weights = w[v].q[j];
-          const Ints products = kType == DType::kQ8_0
-                                    ? _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(word, weights))
-                                    : _mm256_maddubs_epi16(weights, word);
-          sum16[v][r] = j == first ? products : _mm256_add_epi16(sum16[v][r], products);
-          pin<kType>(sum16[v][r]);
+template <DType kType, int kRows, typename Weights>
+[[gnu::always_inline]] inline void integer_dots(const Weights* w, const ActivationBlock* const* x, Dots* dots) {
+  Dots sum16[kVectorsPerPanel];
+  for_each_word([&]<int kWord>() __attribute__((always_inline)) {
+    constexpr bool kFirst = kWord % kAdds<kType> == 0, kLast = (kWord + 1) % kAdds<kType> == 0;
+    Ints weights[kVectorsPerPanel];
+    for (int v = 0; v < kVectorsPerPanel; ++v) weights[v] = weight_word<kWord>(w[v]);
+    for (int r = 0; r < kRows; ++r) {
+      const Ints word = broadcast_word(x[r]->q + 4 * kWord);
+      for (int v = 0; v < kVectorsPerPanel; ++v) {
+        const Ints products = kType == DType::kQ8_0
+                                  ? _mm256_maddubs_epi16(_mm256_abs_epi8(weights[v]), _mm256_sign_epi8(word, weights[v]))
+                                  : _mm256_maddubs_epi16(weights[v], word);
+        sum16[v][r] = kFirst ? products : _mm256_add_epi16(sum16[v][r], products);
+        pin(sum16[v][r]);
+      }
+    }
+    if constexpr (kLast) {
+      for (int v = 0; v < kVectorsPerPanel; ++v) {
+        Ints factor = _mm256_set1_epi16(1);
+        if constexpr (has_half_scales(kType)) factor = w[v].scale[kWord / 4];
+        for (int r = 0; r < kRows; ++r) {
+          const Ints sum32 = _mm256_madd_epi16(sum16[v][r], factor);
+          dots[v][r] = kWord < kAdds<kType> ? sum32 : _mm256_add_epi32(dots[v][r], sum32);
+          if constexpr (kAdds<kType> < 8) pin(dots[v][r]);
         }
       }
-    };
-    if constexpr (kPinsSums<kType>) {
-#pragma GCC unroll 8
-      for (int j = first; j < first + kAdds<kType>; ++j) add_products(j);
-    } else {
-      for (int j = first; j < first + kAdds<kType>; ++j) add_products(j);
     }
-    for (int v = 0; v < kVectorsPerPanel; ++v) {
-      Ints factor = _mm256_set1_epi16(1);
-      if constexpr (has_half_scales(kType)) factor = w[v].scale[first / 4];
-      for (int r = 0; r < kRows; ++r) {
-        const Ints sum32 = _mm256_madd_epi16(sum16[v][r], factor);
-        dots[v][r] = first == 0 ? sum32 : _mm256_add_epi32(dots[v][r], sum32);
-        if constexpr (kAdds<kType> < 8) pin<kType>(dots[v][r]);
-      }
-    }
-  }
+  });
   if constexpr (panel_offset(kType) != 0) {
     for (int v = 0; v < kVectorsPerPanel; ++v) {
       Ints offset = _mm256_set1_epi16(panel_offset(kType));

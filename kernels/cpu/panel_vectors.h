@@ -1,6 +1,8 @@
 // A block of a panel in vectors: the integers, scales and minima of kWidth rows of weights. x86 sources only.
 #pragma once
 
+#include <utility>
+
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/panel.h"
 
@@ -60,57 +62,41 @@ struct PanelScales {
   }
 };
 
-// The integers of 4 to 6 bits; `words`: the block's vectors, from the word of the first row on.
-template <DType kType>
-[[gnu::always_inline]] inline void unpack_integers(const std::uint8_t* words, Ints* q) {
-  for (int j = 0; j < 4; ++j) {
-    const Ints nibbles = load_words(words + j * kWordVectorBytes);
-    q[j] = low_nibbles(nibbles);
-    q[j + 4] = high_nibbles(nibbles);
-  }
-  if constexpr (has_five_bits(kType)) {
-    const Ints fifth = load_words(words + 4 * kWordVectorBytes);
-    const auto add_bit = [&]<int kBit>() { q[kBit] = bit_or(q[kBit], moved_to_bit_4<kBit>(fifth, 16)); };
-    add_bit.template operator()<0>();
-    add_bit.template operator()<1>();
-    add_bit.template operator()<2>();
-    add_bit.template operator()<3>();
-    add_bit.template operator()<4>();
-    add_bit.template operator()<5>();
-    add_bit.template operator()<6>();
-    add_bit.template operator()<7>();
-  }
-  if constexpr (kType == DType::kQ6_K) {
-    for (int v = 0; v < 2; ++v) {
-      const Ints more = load_words(words + (4 + v) * kWordVectorBytes);
-      const auto add_bits = [&]<int kWord>() {
-        q[4 * v + kWord] = bit_or(q[4 * v + kWord], moved_to_bit_4<2 * kWord>(more, 48));
-      };
-      add_bits.template operator()<0>();
-      add_bits.template operator()<1>();
-      add_bits.template operator()<2>();
-      add_bits.template operator()<3>();
+// Word kWord of the integers, as WeightVectors::q has it but for AVX-512's 128; `words`: the block's vectors in a panel, from the
+// word of the first row on.
+template <DType kType, int kWord>
+[[gnu::always_inline]] inline Ints unpack_word(const std::uint8_t* words) {
+  if constexpr (kType == DType::kQ8_0) {
+    return load_words(words + kWord * kWordVectorBytes);
+  } else {
+    const Ints nibbles = load_words(words + kWord % 4 * kWordVectorBytes);
+    const Ints low = kWord < 4 ? low_nibbles(nibbles) : high_nibbles(nibbles);
+    if constexpr (has_five_bits(kType)) {
+      return bit_or(low, moved_to_bit_4<kWord>(load_words(words + 4 * kWordVectorBytes), 16));
+    } else if constexpr (kType == DType::kQ6_K) {
+      return bit_or(low, moved_to_bit_4<2 * (kWord % 4)>(load_words(words + (4 + kWord / 4) * kWordVectorBytes), 48));
+    } else {
+      return low;
     }
   }
 }
 
-// Block b of `panel`, rows from `row` on.
-template <DType kType>
-[[gnu::always_inline]] inline void unpack_vectors(const std::uint8_t* panel, const PanelScales<kType>& scales, int b, int row,
-                                                  WeightVectors<kType>& w) {
-  const std::uint8_t* const words = panel + panel_head_bytes(kType) + b * panel_words(kType) * kWordVectorBytes + 4 * row;
+template <typename Function, int... kWords>
+[[gnu::always_inline]] inline void for_each_word(const Function& function, std::integer_sequence<int, kWords...>) {
+  (function.template operator()<kWords>(), ...);
+}
+// function.template operator()<kWord>() for the eight words of a block.
+template <typename Function>
+[[gnu::always_inline]] inline void for_each_word(const Function& function) {
+  for_each_word(function, std::make_integer_sequence<int, 8>());
+}
+
+// Scales and minima of a block, of WeightVectors or PanelBlock.
+template <DType kType, typename Weights>
+[[gnu::always_inline]] inline void unpack_scales(const std::uint8_t* panel, const PanelScales<kType>& scales, int b, int row,
+                                                 Weights& w) {
   w.d = scales.d[b];
   if constexpr (has_minimum(kType)) w.m = scales.m[b];
-  if constexpr (kType == DType::kQ8_0) {
-    for (int j = 0; j < 8; ++j) {
-      w.q[j] = load_words(words + j * kWordVectorBytes);
-#if QUIRE_ISA_AVX512
-      w.q[j] = _mm512_xor_si512(w.q[j], set_bytes(0x80));
-#endif
-    }
-  } else {
-    unpack_integers<kType>(words, w.q);
-  }
   if constexpr (has_half_scales(kType)) {
     for (int half = 0; half < 2; ++half) {
       w.scale[half] = bytes_as_words(panel + 32 + (2 * b + half) * kPanelRows + row);
@@ -120,5 +106,39 @@ template <DType kType>
     }
   }
 }
+
+// Block b of `panel`, rows from `row` on.
+template <DType kType>
+[[gnu::always_inline]] inline void unpack_vectors(const std::uint8_t* panel, const PanelScales<kType>& scales, int b, int row,
+                                                  WeightVectors<kType>& w) {
+  const std::uint8_t* const words = panel + panel_head_bytes(kType) + b * panel_words(kType) * kWordVectorBytes + 4 * row;
+  unpack_scales(panel, scales, b, row, w);
+  for_each_word([&]<int kWord>() {
+    w.q[kWord] = unpack_word<kType, kWord>(words);
+#if QUIRE_ISA_AVX512
+    if constexpr (kType == DType::kQ8_0) w.q[kWord] = _mm512_xor_si512(w.q[kWord], set_bytes(0x80));
+#endif
+  });
+}
+
+#if !QUIRE_ISA_AVX512
+
+// A block whose integers stay in the panel.
+template <DType kType>
+struct PanelBlock {
+  const std::uint8_t* words;
+  Floats d;
+  Floats m;
+  Ints scale[2];
+};
+
+template <DType kType>
+[[gnu::always_inline]] inline void unpack_vectors(const std::uint8_t* panel, const PanelScales<kType>& scales, int b, int row,
+                                                  PanelBlock<kType>& w) {
+  w.words = panel + panel_head_bytes(kType) + b * panel_words(kType) * kWordVectorBytes + 4 * row;
+  unpack_scales(panel, scales, b, row, w);
+}
+
+#endif
 
 }  // namespace quire::cpu::QUIRE_ISA

@@ -1,6 +1,8 @@
 // Panels of quantised weights times 8-bit activations: the fast form of matmul_quantized.cc, with its bits. A panel's sixteen
 // rows are the lanes of a vector (AVX-512) or of two; where rows of activations are few, panels go from memory through registers,
 // else they are unpacked once into the L1 cache and used for all rows.
+#include <type_traits>
+
 #include "kernels/cpu/matmul_tile.h"
 #include "kernels/cpu/panel.h"
 #if QUIRE_ISA_AVX2
@@ -28,10 +30,12 @@ struct Plan {
   static constexpr int kBlocks = 24;            // unpacked for many: 12 to 18 KB, half of an L1 cache
 #else
   using FewRowsWeights = PanelBlock<kType>;
-  using ManyRowsWeights = WeightVectors<kType>;
+  using Bytes = SignedVectors<kType>;
+  using Nibbles = WeightVectors<kType>;
+  using ManyRowsWeights = std::conditional_t<kType == DType::kQ8_0, Bytes, Nibbles>;
   static constexpr int kFewRows = kAdds<kType> == 8 ? 2 * kRowsAtOnce : kRowsAtOnce;  // four bits cost little to unpack again
-  static constexpr int kManyRows = 3;  // three: sums of 16 bits and of floats fill sixteen registers
-  static constexpr int kBlocks = 24;
+  static constexpr int kManyRows = kType == DType::kQ8_0 ? 4 : 3;  // three: sums of 16 bits and of floats fill sixteen registers
+  static constexpr int kBlocks = kType == DType::kQ8_0 ? 12 : 24;
 #endif
 };
 

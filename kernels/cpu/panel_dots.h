@@ -111,6 +111,26 @@ template <DType kType, int kRows, typename Weights>
   }
 }
 
+// Eight bits that are used again: magnitudes times activations of which those for negative weights have their bits flipped; a
+// flipped x is -x - 1, so what is missing is the sum of the magnitudes of the negative weights.
+template <DType kType, int kRows>
+[[gnu::always_inline]] inline void integer_dots(const SignedVectors<kType>* w, const ActivationBlock* const* x, Dots* dots) {
+  const Ints ones = _mm256_set1_epi16(1);
+  for (int v = 0; v < kVectorsPerPanel; ++v) {
+    for (int r = 0; r < kRows; ++r) dots[v][r] = w[v].negative_sum;
+  }
+  for_each_word([&]<int kWord>() __attribute__((always_inline)) {
+    for (int r = 0; r < kRows; ++r) {
+      const Ints word = broadcast_word(x[r]->q + 4 * kWord);
+      for (int v = 0; v < kVectorsPerPanel; ++v) {
+        const Ints flipped = _mm256_xor_si256(word, w[v].negative[kWord]);
+        dots[v][r] = _mm256_add_epi32(dots[v][r], _mm256_madd_epi16(_mm256_maddubs_epi16(w[v].magnitude[kWord], flipped), ones));
+        pin(dots[v][r]);
+      }
+    }
+  });
+}
+
 #endif
 
 }  // namespace quire::cpu::QUIRE_ISA

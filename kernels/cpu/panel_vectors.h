@@ -139,6 +139,30 @@ template <DType kType>
   unpack_scales(panel, scales, b, row, w);
 }
 
+// 8-bit weights as magnitudes and signs.
+template <DType kType>
+struct SignedVectors {
+  Ints magnitude[8];
+  Ints negative[8];   // bytes of ones where the weight is below zero
+  Ints negative_sum;  // words: the magnitudes of those
+  Floats d;
+};
+
+template <DType kType>
+[[gnu::always_inline]] inline void unpack_vectors(const std::uint8_t* panel, const PanelScales<kType>& scales, int b, int row,
+                                                  SignedVectors<kType>& w) {
+  const std::uint8_t* const words = panel + panel_head_bytes(DType::kQ8_0) + 4 * row;
+  w.d = scales.d[b];
+  Ints sum = _mm256_setzero_si256();
+  for_each_word([&]<int kWord>() {
+    const Ints q = load_words(words + kWord * kWordVectorBytes);
+    w.magnitude[kWord] = _mm256_abs_epi8(q);
+    w.negative[kWord] = _mm256_cmpgt_epi8(_mm256_setzero_si256(), q);
+    sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(bit_and(w.magnitude[kWord], w.negative[kWord]), set_bytes(1)));
+  });
+  w.negative_sum = _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+}
+
 #endif
 
 }  // namespace quire::cpu::QUIRE_ISA

@@ -191,12 +191,12 @@ TEST_P(MatmulTest, UnusualBlocksBesideOthers) {
 }
 
 // All bits of the weights set (-128 in Q8_0, the largest value and scale elsewhere) and activations at +-127: the largest sums
-// that the 16-bit steps of a kernel can meet.
+// that the 16-bit steps of a kernel can meet; few rows of activations and many.
 TEST_P(MatmulTest, LargestIntegersDoNotOverflow) {
   if (!is_quantized(GetParam())) GTEST_SKIP() << "no integers";
   for (const int pattern : {0x00, 0x0f, 0x7f, 0x80, 0xf0, 0xff}) {
-    for (const float sign : {1.0f, -1.0f}) {
-      MatmulProblem problem(GetParam(), 17, 256, 5, false);
+    for (const int rows : {-11, -4, 4, 11}) {  // negative: of negative activations
+      MatmulProblem problem(GetParam(), 17, 256, std::abs(rows), false);
       for (std::size_t i = 0; i < problem.weights.size(); ++i) {
         problem.weights[i] = static_cast<std::byte>(pattern);
       }
@@ -206,7 +206,7 @@ TEST_P(MatmulTest, LargestIntegersDoNotOverflow) {
           problem.weights[at + position + 1] = std::byte{0x20};  // 2^-7
         }
       }
-      std::fill(problem.x.begin(), problem.x.end(), sign);
+      std::fill(problem.x.begin(), problem.x.end(), rows < 0 ? -1.0f : 1.0f);
       for (const cpu::KernelTable* kernels : all_kernels()) {
         const std::vector<float> out = problem.run(*kernels);
         for (std::size_t i = 0; i < out.size(); ++i) {

@@ -271,7 +271,8 @@ def measure_capacity(llama, options):
     return capacity
 
 
-def compare(options):
+def compare(options, keep=lambda rows: None):
+    """The rows, and whether a cell failed. What is there goes to keep() after every cell, for the next may end the run."""
     rows, failed = [], False
     paths = {model: model_path(model) for model in options.models}  # all of them, before hours are spent on the first
     for model, path in paths.items():
@@ -294,6 +295,7 @@ def compare(options):
                     row["versions"] = {program.name: program.version for program in programs}
                     show(row)
                 rows.extend(new_rows)
+                keep(rows)
     return rows, failed
 
 
@@ -307,6 +309,16 @@ def end_what_was_started():
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
             signal.signal(number, lambda number, frame: sys.exit(128 + number))
+
+
+def write_json(options, date, rows):
+    """What is measured so far, in the place of what the file had."""
+    if not options.json:
+        return
+    with open(options.json, "w", encoding="utf-8") as file:
+        json.dump({"date": date, "cpu": cpu_name(), "isa": options.isa, "threads": options.threads, "rounds": options.rounds,
+                   "forced": options.force, "quick": options.quick, "rows": rows}, file)
+        file.write("\n")
 
 
 def main():
@@ -340,14 +352,10 @@ def markdown_or_measure(options):
     if options.force:
         print("FORCED: other load was allowed; these figures are worth nothing beyond a first look")
     wait_for_quiet(options.max_foreign_load, options.force)
-    rows, failed = compare(options)
+    rows, failed = compare(options, lambda rows: write_json(options, date, rows))
     for name, version in versions_seen(rows).items():
         print(f"{name}: {version}")
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"date": date, "cpu": cpu_name(), "isa": options.isa, "threads": options.threads, "rounds": options.rounds, "forced": options.force,
-                       "quick": options.quick, "rows": rows}, file)
-            file.write("\n")
+    write_json(options, date, rows)
     return 1 if failed else 0
 
 

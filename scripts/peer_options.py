@@ -49,7 +49,7 @@ def parse_arguments(description):
     parser.add_argument("--requests", type=positive, help="of a serve cell (60)")
     parser.add_argument("--max-foreign-load", type=percent, help="per cent of the cores (5)")
     parser.add_argument("--force", action="store_true", help="measure whatever else is running, and say so")
-    parser.add_argument("--json", help="write all figures to this file")
+    parser.add_argument("--json", help="write all figures to this file, after every cell")
     parser.add_argument("--markdown", nargs="+", metavar="FILE", help="measure nothing: a table of what --json wrote")
     parser.add_argument("--accuracy", action="store_true", help="distance to tests/golden instead of speed")
     parser.add_argument("--needs", action="store_true", help=argparse.SUPPRESS)  # for compare_peers.sh

@@ -40,6 +40,21 @@ def options(**changed):
                                     "models": ["smollm2"], "threads": 1, **changed})
 
 
+@contextlib.contextmanager
+def these_programs(*programs):
+    """compare() with these in the place of quire, llama.cpp and OpenVINO, and without a model."""
+    kept = {name: getattr(peers, name) for name in ("Quire", "LlamaCpp", "OpenVino")}
+    model_path, compare_peers.model_path = compare_peers.model_path, lambda name: name
+    for name, program in zip(kept, programs):
+        setattr(peers, name, lambda *arguments, program=program: program)
+    try:
+        yield
+    finally:
+        compare_peers.model_path = model_path
+        for name, maker in kept.items():
+            setattr(peers, name, maker)
+
+
 class Verdicts(unittest.TestCase):
     def judge(self, figure, ours, model="smollm2", **others):
         return compare_peers.judge(figure, model, {"quire": ours, **others})
@@ -215,19 +230,31 @@ class Rounds(unittest.TestCase):
                 raise RuntimeError("llama-server ended with 1")
 
         quire, llama, openvino = Program("quire", [1]), Fails("llama.cpp", [2]), Program("OpenVINO", [3])
-        makers = {name: getattr(peers, name) for name in ("Quire", "LlamaCpp", "OpenVino")}
-        model_path, compare_peers.model_path = compare_peers.model_path, lambda name: name
-        peers.Quire, peers.LlamaCpp, peers.OpenVino = (lambda *a, p=p: p for p in (quire, llama, openvino))
-        try:
-            with contextlib.redirect_stdout(io.StringIO()) as out:
-                rows, failed = compare_peers.compare(options(cells=["serve-80", "prefill-512"], requests=1))
-        finally:
-            compare_peers.model_path = model_path
-            for name, maker in makers.items():
-                setattr(peers, name, maker)
+        with these_programs(quire, llama, openvino), contextlib.redirect_stdout(io.StringIO()) as out:
+            rows, failed = compare_peers.compare(options(cells=["serve-80", "prefill-512"], requests=1))
         self.assertTrue(failed)
         self.assertEqual([row["cell"] for row in rows], ["prefill-512"])
         self.assertIn("serve-80           failed, no figure: llama-server ended with 1", out.getvalue())
+
+    def test_what_was_measured_stays_if_the_machine_is_busy_later(self):
+        programs = Program("quire", [1]), Program("llama.cpp", [2]), Program("OpenVINO", [3])
+        measure = compare_peers.measure_cell
+
+        def busy_at_the_second(cell, *arguments):
+            if cell != "prefill-512":
+                raise compare_peers.Busy("others used 30 %")
+            return measure(cell, *arguments)
+
+        compare_peers.measure_cell = busy_at_the_second
+        with tempfile.TemporaryDirectory() as folder, these_programs(*programs), contextlib.redirect_stdout(io.StringIO()):
+            path = os.path.join(folder, "peers.json")
+            try:
+                wanted = options(cells=["prefill-512", "decode-1x128"], isa="native", json=path)
+                self.assertRaises(compare_peers.Busy, compare_peers.compare, wanted,
+                                  lambda rows: compare_peers.write_json(wanted, "2026-12-01", rows))
+            finally:
+                compare_peers.measure_cell = measure
+            self.assertIn("| smollm2 | prefill-512, tokens/s | 1 | 2 | 3 |", compare_peers.markdown([path]))
 
     def test_answers_that_are_shorter_are_not_compared(self):
         self.assertRaises(RuntimeError, compare_peers.checked, {"requests": {"failed": 0, "short_answers": 1}})

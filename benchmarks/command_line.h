@@ -1,8 +1,9 @@
-// What the command lines of the benchmarks share beyond examples/command_line.h: no empty values, lists without gaps, and the
-// refusal of options that could not matter.
+// What the command lines of the benchmarks share beyond examples/command_line.h: devices, no empty values, lists without gaps,
+// and the refusal of options that could not matter.
 #pragma once
 
 #include <fmt/format.h>
+#include <quire/engine.h>
 
 #include <CLI/CLI.hpp>
 #include <functional>
@@ -20,6 +21,9 @@ std::optional<int> parse_flags(CLI::App& app, int argc, char** argv);
 
 // The tokens that a KV block may have (EngineOptions::block_size).
 inline CLI::IsMember a_block_size() { return CLI::IsMember({8, 16, 32, 64, 128, 256}); }
+
+// --device cpu, cuda or cuda:N; what stands in `device` is the default.
+CLI::Option* add_device(CLI::App& app, Device& device);
 
 // The pieces of "1,8,32". Throws CLI::ValidationError naming the option if one of them is empty.
 std::vector<std::string> split_list(const std::string& text, const std::string& option);

@@ -34,6 +34,7 @@ using bench::median, bench::spread, bench::Workload;
 
 struct Options {
   std::string model;
+  Device device;
   std::string dataset;
   std::vector<int> lock_step;
   bench::RandomPrompts prompts{.count = 64, .prompt_tokens = 128, .output_tokens = 64};
@@ -54,6 +55,7 @@ std::int64_t blocks_for(const Options& options, std::int64_t streams, std::int64
 
 EngineOptions engine_options(const Options& options) {
   EngineOptions engine;
+  engine.device = options.device;
   engine.num_threads = options.flags.threads;
   engine.block_size = options.block_size;
   engine.max_batched_tokens = options.max_batched_tokens;
@@ -220,6 +222,7 @@ int main(int argc, char** argv) {
   CLI::App app("Offline throughput: a data set in, tokens/s out; or streams in lock-step.");
   const CLI::Range tokens(1, 1 << 20), streams(1, 4096);
   app.add_option("--model", options.model, "GGUF file, or folder with safetensors")->required();
+  bench::add_device(app, options.device);
   auto* dataset = app.add_option("--dataset", options.dataset, "JSON lines with \"prompt\" or \"prompt_ids\"");
   auto* lock_step = bench::add_list(app, "--lock-step", options.lock_step, "numbers of streams", streams);
   app.add_option("--prompts", options.prompts.count, "random prompts")->capture_default_str()->check(CLI::Range(1, 1'000'000));

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <quire/error.h>
 
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
@@ -27,7 +26,7 @@ template <typename... Args>
 void add_target_options(CLI::App& app, ServeBenchOptions& options, OptionTexts& texts) {
   const std::string engine = "In process", server = "Endpoint";
   app.add_option("--model", options.model, "GGUF file or folder with safetensors, run in this process")->group(engine);
-  app.add_option("--device", options.device, "cpu, cuda or cuda:N")->group(engine)->capture_default_str();
+  add_device(app, options.engine.device)->group(engine);
   app.add_option("--threads", options.engine.num_threads, "CPU threads; 0: all cores")
       ->group(engine)
       ->check(CLI::Range(0, 1024))
@@ -153,17 +152,6 @@ std::chrono::milliseconds period(double seconds, std::string_view option) {
   return std::chrono::milliseconds(static_cast<long long>(std::ceil(seconds * 1e3)));
 }
 
-Device parse_device(const std::string& text) {
-  if (text == "cpu") return {};
-  int index = 0;
-  const std::string_view digits = std::string_view(text).substr(std::min<std::size_t>(text.size(), 5));
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-  const bool is_numbered =
-      text.starts_with("cuda:") && error == std::errc() && end == digits.data() + digits.size() && index >= 0;
-  if (text != "cuda" && !is_numbered) reject("--device is '{}': give cpu, cuda or cuda:N", text);
-  return {DeviceKind::kCuda, index};
-}
-
 template <typename T>
 T choose(std::string_view option, const std::string& text, std::initializer_list<std::pair<std::string_view, T>> choices) {
   std::string names;
@@ -242,7 +230,7 @@ json::value to_json(const std::optional<double>& limit) { return limit ? json::v
 
 json::object engine_json(const ServeBenchOptions& options) {
   const EngineOptions& engine = options.engine;
-  return {{"device", options.device},
+  return {{"device", quire::to_string(engine.device)},
           {"threads", engine.num_threads},
           {"max_batched_tokens", engine.max_batched_tokens},
           {"max_step_ms", engine.max_step_ms},
@@ -281,7 +269,6 @@ void add_options(CLI::App& app, ServeBenchOptions& options, OptionTexts& texts) 
 void finish_options(const CLI::App& app, const OptionTexts& texts, ServeBenchOptions& options) {
   check_choices(app, options, texts);
   if (!options.url.empty()) parse_url(options.url);
-  options.engine.device = parse_device(options.device);
   options.engine.prefix_cache = !texts.no_prefix_cache;
   if (!std::isfinite(texts.kv_cache_mib) || texts.kv_cache_mib < 0 || texts.kv_cache_mib > 1e9)
     reject("--kv-cache-mib is {}", texts.kv_cache_mib);

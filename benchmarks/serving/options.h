@@ -20,7 +20,6 @@ namespace quire::bench {
 struct ServeBenchOptions {
   std::string model = {};  // in process; or
   std::string url = {};    // an endpoint
-  std::string device = "cpu";
   EngineOptions engine = {};
   EndpointOptions endpoint = {};
   HttpTimeouts timeouts = {};

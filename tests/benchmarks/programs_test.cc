@@ -117,6 +117,9 @@ TEST(BenchPrograms, RefuseWrongCommandLines) {
   expect_refusal("throughput_bench", "--model x.gguf --dataset d.jsonl --lock-step 1", 2, "--lock-step");
   expect_refusal("throughput_bench", "--model x.gguf --dataset ''", 2, "--dataset: the value is empty");
   expect_refusal("throughput_bench", "--model x.gguf --block-size 7", 2, "--block-size");
+  for (const char* device : {"tpu", "CPU", "cuda:", "cuda:-1", "cuda:+1", "cuda:1x", "cuda1", "cuda:99999999999"})
+    expect_refusal("throughput_bench", fmt::format("--model x.gguf --device {}", device), 2,
+                   fmt::format("--device: '{}' is none", device));
   expect_refusal("throughput_bench", "--model x.gguf --shared-prefix 128", 2, "--shared-prefix 128 leaves nothing");
   expect_refusal("throughput_bench", "--model x.gguf --lock-step 2 --output-tokens 1", 2, "at least 2");
   expect_refusal("single_stream_bench", "--model x.gguf --output-tokens 1", 2, "--output-tokens");
@@ -208,6 +211,11 @@ TEST(BenchPrograms, RefuseWhatTheModelCannotHold) {
   expect_refusal("single_stream_bench", model + "--prompt-tokens 8,1000", 1, "1000");
 }
 
+// No machine has so many GPUs, and most builds know of none.
+TEST(BenchPrograms, RefuseAbsentDevices) {
+  expect_refusal("throughput_bench", "--model " + tiny_model() + " --device cuda:4321", 1, "device cuda:4321");
+}
+
 TEST(BenchPrograms, RefuseBrokenDataSets) {
   const fs::path path = folder() / "data.jsonl";
   const auto expect = [&](const std::string& text, const std::string& message) {
@@ -274,6 +282,7 @@ TEST(BenchPrograms, ThroughputCountsWhatItServed) {
   EXPECT_EQ(report.at("output_tokens_total").to_number<int>(), 54);
   EXPECT_GE(report.at("cached_tokens_total").to_number<int>(), 4 * 64);  // the first two compute it side by side
   EXPECT_EQ(report.at("max_running").to_number<int>(), 2);
+  EXPECT_EQ(report.at("device"), "cpu");
   const json::object& rate = report.at("output_tokens_per_s").as_object();
   EXPECT_LE(number(rate.at("min")), number(rate.at("median")));
   EXPECT_LE(number(rate.at("median")), number(rate.at("max")));

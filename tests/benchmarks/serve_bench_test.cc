@@ -147,7 +147,7 @@ TEST(ServeBench, BadInputGivesAMessageAndNoFigure) {
       {model + " --streams 1 --run-timeout-s 0", 2, "--run-timeout-s is 0"},
       {model + " --streams 1 --input-tokens 9:3", 2, "--input-tokens is '9:3'"},
       {model + " --streams 1 --slo-ttft-ms nan", 2, "--slo-ttft-ms is nan"},
-      {model + " --streams 1 --device tpu", 2, "--device is 'tpu'"},
+      {model + " --streams 1 --device tpu", 2, "--device: 'tpu' is none"},
       {model + " --rate 1 --arrivals never", 2, "--arrivals is 'never'"},
       {model + " --trace x --time-scale 0", 2, "--time-scale is 0"},
       {"--url https://127.0.0.1/v1 --streams 1", 2, "https is not supported"},
@@ -158,6 +158,7 @@ TEST(ServeBench, BadInputGivesAMessageAndNoFigure) {
       {model + " --streams 1 --lengths /no/such/lengths.csv", 1, "/no/such/lengths.csv"},
       {model + " --streams 1 --json /no/such/folder/results", 1, "cannot write /no/such/folder/results"},
       {"--url http://127.0.0.1:1/v1 --streams 1", 1, "no connection to 127.0.0.1:1"},
+      {model + " --streams 1 --device cuda:4321", 1, "device cuda:4321"},
       {model + " --kv-cache-mib 4 --streams 1 --input-tokens 9999 --json " + results, 1, "refused"},
   };
   for (const auto& [arguments, status, message] : cases) {

@@ -67,10 +67,19 @@ cuda::SplitPlan DeviceAttention::plan(const AttentionRun& run) const {
 std::vector<float> DeviceAttention::run(const AttentionRun& run) { return this->run(args(), run); }
 
 std::vector<float> DeviceAttention::run(const AttentionArgs& args, const AttentionRun& run, const cuda::SplitPlan& plan) {
-  const simt::DeviceBuffer<std::int32_t> items(to_table(plan.items, run.padding));
-  const simt::DeviceBuffer<std::int32_t> combines(to_table(plan.combines, run.padding));
   const simt::DeviceBuffer<float> workspace(
       static_cast<std::size_t>(cuda::partial_bytes(plan.num_partial_rows, layout_.attention().head_size)) / sizeof(float));
+  std::fill(out_.begin(), out_.end(), std::uint16_t{0xffff});
+  launch(args, run, plan, workspace.data());
+  std::vector<float> out;
+  for (const std::uint16_t bits : out_) out.push_back(to_float(bits, layout_.attention().dtype));
+  return out;
+}
+
+void DeviceAttention::launch(const AttentionArgs& args, const AttentionRun& run, const cuda::SplitPlan& plan,
+                             float* workspace) const {
+  const simt::DeviceBuffer<std::int32_t> items(to_table(plan.items, run.padding));
+  const simt::DeviceBuffer<std::int32_t> combines(to_table(plan.combines, run.padding));
   std::vector<cuda::SplitWave> waves = plan.waves;
   if (!waves.empty() && run.padding > 0) {
     waves.back().num_items += run.padding;
@@ -82,12 +91,8 @@ std::vector<float> DeviceAttention::run(const AttentionArgs& args, const Attenti
   device_plan.waves = waves;
   device_plan.row_tile = run.row_tile > 0 ? run.row_tile : plan.row_tile;
   device_plan.num_partial_rows = plan.num_partial_rows;
-  device_plan.workspace = workspace.data();
-  std::fill(out_.begin(), out_.end(), std::uint16_t{0xffff});
+  device_plan.workspace = workspace;
   (run.kernel == AttentionKernel::kDecode ? cuda::decode_attention : cuda::prefill_attention)(args, device_plan, nullptr);
-  std::vector<float> out;
-  for (const std::uint16_t bits : out_) out.push_back(to_float(bits, layout_.attention().dtype));
-  return out;
 }
 
 std::vector<double> DeviceAttention::expected() const {

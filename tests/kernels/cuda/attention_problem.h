@@ -32,6 +32,8 @@ class DeviceAttention {
   // args() with changes, `out` not among them.
   std::vector<float> run(const AttentionArgs& args, const AttentionRun& run) { return this->run(args, run, plan(run)); }
   std::vector<float> run(const AttentionArgs& args, const AttentionRun& run, const cuda::SplitPlan& plan);
+  // Into args.out, which is anywhere. `workspace` has room for the plan's partial rows.
+  void launch(const AttentionArgs& args, const AttentionRun& run, const cuda::SplitPlan& plan, float* workspace) const;
   std::vector<double> expected() const;  // by reference::attention, of the numbers as the device has them
 
   // For tests that change or watch the pool.

@@ -1,44 +1,18 @@
-// Every op beside attention on memory that ends beyond 2^32 elements: rows there give the bits of the same rows nearby. Buffers
-// are sparse, and of grids too large to be run only the last blocks are. The faults of peers' users: offsets in 32 bits.
+// Every op beside attention (attention_far_test.cc) on memory that ends beyond 2^32 elements: rows there give the bits of the
+// same rows nearby. Buffers are sparse, and of grids too large to be run only the last blocks are. The faults of peers' users:
+// offsets in 32 bits.
 #include <cstring>
 #include <random>
 
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/sample_rows.h"
+#include "tests/kernels/cuda/far_rows.h"
 #include "tests/kernels/cuda/pool_layer.h"
 #include "tests/kernels/weight_formats.h"
 #include "tests/support/simt/first_block.h"
 
 namespace quire::testing {
 namespace {
-
-constexpr std::int64_t kFarStride = (std::int64_t{1} << 31) + 8;  // elements: row 1 lies beyond 2^31 of them, row 2 beyond 2^32
-
-// Three rows [3, ..] of a type, kFarStride apart.
-class FarRows {
- public:
-  FarRows(const DeviceTensor& near)
-      : memory_(static_cast<std::size_t>((2 * kFarStride + near.view().num_elements() / 3) * block_bytes(near.view().dtype)),
-                simt::DeviceMemory::Fill::kSparse),
-        view_(near) {
-    view_.data = memory_.data();
-    view_.outer_stride = kFarStride;
-    for (int r = 0; r < 3; ++r) std::memcpy(view_.row(r), near.view().row(r), row_size());
-  }
-  operator const TensorView&() const { return view_; }  // NOLINT: a tensor is its view
-  bool equals(const DeviceTensor& near) const {
-    for (int r = 0; r < 3; ++r) {
-      if (std::memcmp(view_.row(r), near.view().row(r), row_size()) != 0) return false;
-    }
-    return true;
-  }
-
- private:
-  std::size_t row_size() const { return static_cast<std::size_t>(view_.num_elements() / 3 * block_bytes(view_.dtype)); }
-
-  simt::DeviceBuffer<std::uint8_t> memory_;
-  TensorView view_;
-};
 
 DeviceTensor near_rows(DType type, std::int64_t width, unsigned seed) {
   return {type, {3, width}, noises(static_cast<int>(3 * width), seed)};
@@ -175,7 +149,7 @@ class FarWeights : public ::testing::TestWithParam<DType> {
   simt::DeviceBuffer<std::uint8_t> far_{static_cast<std::size_t>(kOuter * row_bytes(GetParam(), kInner)),
                                         simt::DeviceMemory::Fill::kSparse};
 };
-INSTANTIATE_TEST_SUITE_P(Types, FarWeights, ::testing::Values(DType::kQ4_0, DType::kQ4_K, DType::kQ8_0), type_name);
+INSTANTIATE_TEST_SUITE_P(Types, FarWeights, ::testing::Values(DType::kQ4_0, DType::kQ4_1, DType::kQ4_K, DType::kQ8_0), type_name);
 
 TEST_P(FarWeights, B056_DequantiseAndUnpack) {
   const simt::DeviceBuffer<std::uint16_t> far_out(kOuter * kInner, simt::DeviceMemory::Fill::kSparse);
@@ -202,9 +176,9 @@ TEST_P(FarWeights, B056_Multiply) {
   cuda::pack_weight(near_, packed, nullptr);
   cuda::matmul_quantized({.x = x, .num_projections = 1, .projections = {{packed, {}, out}}}, nullptr);
   const FarRows far_x(x);
-  const simt::DeviceBuffer<float> far_out(2 * kFarStride + kOuter, simt::DeviceMemory::Fill::kSparse);
+  const simt::DeviceBuffer<float> far_out(2 * FarRows::kStride + kOuter, simt::DeviceMemory::Fill::kSparse);
   TensorView out_view(far_out.data(), DType::kF32, {3, kOuter});
-  out_view.outer_stride = kFarStride;
+  out_view.outer_stride = FarRows::kStride;
   std::memcpy(last(far_), packed.view().data, static_cast<std::size_t>(packed.view().num_bytes()));
   const simt::FirstBlock first(kOuter / 16 - 1);
   cuda::matmul_quantized({.x = far_x, .num_projections = 1, .projections = {{view(far_), {}, out_view}}}, nullptr);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ostream>
+#include <set>
 
 #include "tests/kernels/cuda/attention_problem.h"
 #include "tests/support/cpu_variants.h"
@@ -322,17 +323,21 @@ TEST_P(PeerBugs, B056_B058_B061_OffsetsBeyond32Bits) {
 }
 
 TEST_P(PeerBugs, B062_BlockSizesAndLongContexts) {
+  constexpr int kLong[] = {4095, 4096, 4097, 8191, 8192, 8193};  // one block size meets each
+  std::set<int> not_met(std::begin(kLong), std::end(kLong));
+  std::size_t turn = 0;
   for (const int block_size : {8, 16, 32, 64, 96, 128, 192, 256}) {
     SCOPED_TRACE(block_size);
     AttentionCase problem{.sequences = {}, .num_heads = 1, .num_kv_heads = 1, .block_size = block_size};
     for (const int kv_len : {block_size - 1, block_size, block_size + 1}) {
       problem.sequences.push_back({static_cast<std::uint64_t>(kv_len), 1, kv_len});
     }
-    // One block size meets each of the long contexts.
-    constexpr int kLong[] = {4095, 4096, 4097, 8191, 8192, 8193};
-    problem.sequences.push_back({9, 1, kLong[static_cast<std::size_t>(block_size / 8) % 6]});
+    const int long_len = kLong[turn++ % std::size(kLong)];
+    problem.sequences.push_back({9, 1, long_len});
+    not_met.erase(long_len);
     check(problem);
   }
+  EXPECT_TRUE(not_met.empty()) << "context " << *not_met.begin() << " met no block size";
 }
 
 TEST_P(PeerBugs, B064_B065_AnyRatioOfQueryToKvHeads) {

@@ -155,13 +155,13 @@ void Engine::Impl::compute(const StepPlan& plan) {
   }
   const Batch batch = uploader_.upload(host_batch_);
   backend_->run(batch.replay_key, [&] { decoder_.forward(batch); });
-  sample(plan);
+  sample(plan, batch.logit_rows);
 }
 
-// Logits are made and sampled for a bounded number of rows at a time: a row takes V floats.
-void Engine::Impl::sample(const StepPlan& plan) {
-  const std::span<const std::int32_t> rows = host_batch_.logit_rows;
-  const std::size_t num_rows = rows.size();
+// Logits are made and sampled for a bounded number of rows at a time: a row takes V floats. What the rows are sampled with is
+// worked out here, masks of the caller's own included, while an asynchronous device computes the forward pass.
+void Engine::Impl::sample(const StepPlan& plan, const TensorView& rows) {
+  const std::size_t num_rows = host_batch_.logits.size();
   results_.resize(num_rows);
   const auto chunk = static_cast<std::size_t>(decoder_.max_logit_rows());
   for (std::size_t begin = 0; begin < num_rows; begin += chunk) {
@@ -171,7 +171,7 @@ void Engine::Impl::sample(const StepPlan& plan) {
       const LogitRow& row = host_batch_.logits[i];
       sample_rows_.push_back(sample_row(*plan.entries[static_cast<std::size_t>(row.entry)].sequence, row));
     }
-    const TensorView logits = decoder_.logits(uploader_.upload_rows(rows.subspan(begin, count)));
+    const TensorView logits = decoder_.logits(rows.rows(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(count)));
     backend_->sample({.logits = logits, .rows = sample_rows_.data(), .results = results_.data() + begin});
   }
   for (std::size_t i = 0; i < num_rows; ++i) take_result(plan, i);

@@ -58,7 +58,7 @@ class Engine::Impl {
   void advance();
   void compute(const StepPlan& plan);
   void pace(const StepPlan& plan, std::int64_t elapsed_us);
-  void sample(const StepPlan& plan);
+  void sample(const StepPlan& plan, const TensorView& rows);
   SampleRow sample_row(const Sequence& sequence, const LogitRow& row);
   void take_result(const StepPlan& plan, std::size_t index);
   void take_prompt_result(const ChoiceRef& ref, const Sequence& sequence, int position, const SampleResult& result);

@@ -29,7 +29,6 @@ BatchUploader::BatchUploader(Backend& backend, Shape shape, const StepLimits& li
     : backend_(backend), shape_(std::move(shape)), lists_(shape_.windows.size()) {
   if (backend_.reads_host_memory()) return;
   device_ = backend_.allocate(most_bytes(limits));
-  rows_ = backend_.allocate(static_cast<std::size_t>(limits.max_logit_rows) * sizeof(std::int32_t));
 }
 
 AttentionShape BatchUploader::attention_shape(std::size_t group) const {
@@ -46,7 +45,7 @@ std::size_t BatchUploader::most_bytes(const StepLimits& limits) const {
   const auto tokens = static_cast<std::size_t>(limits.max_tokens), sequences = static_cast<std::size_t>(limits.max_sequences);
   const auto pages = static_cast<std::size_t>(ceil_div(limits.max_context, shape_.block_size));
   constexpr std::size_t kI32 = 4, kI64 = 8;
-  std::size_t bytes = 2 * padded(tokens * kI32) + padded((sequences + 1) * kI32) + padded(sequences * kI32);
+  std::size_t bytes = 3 * padded(tokens * kI32) + padded((sequences + 1) * kI32) + padded(sequences * kI32);
   for (std::size_t g = 0; g < shape_.windows.size(); ++g) {
     bytes += padded(tokens * kI64) + padded((sequences + 1) * kI32) + padded_pages(sequences * pages * kI32);
     bytes += padded(static_cast<std::size_t>(backend_.most_list_bytes(attention_shape(g), limits))) + kAlignment;  // two lists
@@ -87,6 +86,7 @@ Batch BatchUploader::upload(const HostBatch& host) {
     group.decode_work = {lists_[g].decode.data(), view_of<std::int32_t>(lists_[g].decode)};
     group.prefill_work = {lists_[g].prefill.data(), view_of<std::int32_t>(lists_[g].prefill)};
   }
+  batch.logit_rows = view_of<std::int32_t>(host.logit_rows);
   if (backend_.reads_host_memory()) return batch;
 
   return to_device(batch);
@@ -99,6 +99,7 @@ Batch BatchUploader::to_device(Batch batch) {
     views.insert(views.end(), {&group.slots, &group.page_indptr, &group.decode_work.on_device, &group.prefill_work.on_device,
                                &group.page_indices});
   }
+  views.push_back(&batch.logit_rows);
   std::vector<std::size_t> offsets;
   std::size_t bytes = 0;
   for (const TensorView* view : views) {
@@ -122,27 +123,19 @@ Batch BatchUploader::to_device(Batch batch) {
   return batch;
 }
 
-// All that a view of the batch can differ in, but for the number of pages, which no launch depends on.
+// All that a view of the batch can differ in, but for the number of pages, which no launch depends on, and the rows of logits,
+// the last array, which nothing that is replayed reads.
 ReplayKey BatchUploader::replay_key(const Batch& batch, std::span<const std::size_t> offsets) const {
   ReplayKey key;
   key.push_back(reinterpret_cast<std::uintptr_t>(device_.data()));
   key.push_back(static_cast<std::uint64_t>(batch.num_sequences));
-  key.insert(key.end(), offsets.begin(), offsets.end());
+  key.insert(key.end(), offsets.begin(), offsets.end() - 1);
   for (const AttentionLists& lists : lists_) {
     key.push_back(lists.decode.size());
     key.push_back(lists.on_host.size());
     for (const std::int32_t value : lists.on_host) key.push_back(static_cast<std::uint32_t>(value));
   }
   return key;
-}
-
-TensorView BatchUploader::upload_rows(std::span<const std::int32_t> rows) {
-  TensorView view = view_of<std::int32_t>(rows);
-  if (backend_.reads_host_memory()) return view;
-  QUIRE_CHECK_MSG(rows.size_bytes() <= rows_.bytes(), "{} rows of logits", rows.size());
-  backend_.upload(rows_.data(), rows.data(), rows.size_bytes());
-  view.data = rows_.data();
-  return view;
 }
 
 }  // namespace quire

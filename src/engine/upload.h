@@ -21,8 +21,6 @@ class BatchUploader {
 
   // Valid until the next call, and as long as `host` is unchanged. REQUIRES: as many groups as windows, within the limits.
   Batch upload(const HostBatch& host);
-  // One more array of int32 for this step: rows of the forward pass to make logits of. Valid like the batch.
-  TensorView upload_rows(std::span<const std::int32_t> rows);
 
  private:
   AttentionShape attention_shape(std::size_t group) const;
@@ -36,7 +34,6 @@ class BatchUploader {
   std::vector<AttentionLists> lists_;  // by KV group
   std::vector<std::byte> staging_;
   DeviceBuffer device_;
-  DeviceBuffer rows_;
 };
 
 }  // namespace quire

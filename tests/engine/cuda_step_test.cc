@@ -1,8 +1,12 @@
-// A step on the CUDA backend as the device sees it, which only the emulator can tell: one wait, few uploads, nothing allocated,
-// recorded launches; and what becomes of the requests when the device breaks or has no memory.
+// A step on the CUDA backend as the device sees it, which only the emulator can tell: one wait, one upload before it computes,
+// nothing allocated, recorded launches; and what becomes of the requests when the device breaks or has no memory.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "backend/cuda/cuda_backend.h"
+#include "engine/batch_builder.h"
 #include "engine/engine_impl.h"
 #include "tests/engine/cuda_engine.h"
 #include "tests/engine/outcome.h"
@@ -26,10 +30,12 @@ INSTANTIATE_TEST_SUITE_P(Llama, CudaStep, ::testing::Values("llama"));
 
 TEST_P(CudaStep, AllocatesNothingAndWaitsOnce) {
   Engine engine = cuda_engine(path_, cuda_options());
+  simt::RuntimeCounts in_sampling;
   for (int i = 0; i < 3; ++i) {
     Request request = scored_request(static_cast<std::uint64_t>(i), 20 + i);
     request.sampling.prompt_logprobs.reset();
     request.sampling.max_tokens = 8;
+    request.sampling.token_mask = [&](auto&&...) { in_sampling = simt::runtime_counts(); };
     engine.submit(request);
   }
   for (int step = 0; step < 3; ++step) engine.step();
@@ -39,7 +45,11 @@ TEST_P(CudaStep, AllocatesNothingAndWaitsOnce) {
   EXPECT_EQ(after.waits - before.waits, 1);
   EXPECT_EQ(after.downloads - before.downloads, 1);
   EXPECT_EQ(after.allocations - before.allocations, 0);
-  EXPECT_LE(after.uploads - before.uploads, 3);  // the batch; the rows that want logits; what they are sampled with
+  // The batch; and, worked out while the device computes, what its rows are sampled with.
+  EXPECT_EQ(in_sampling.uploads - before.uploads, 1);
+  EXPECT_EQ(in_sampling.graph_launches - before.graph_launches, 1);
+  EXPECT_EQ(in_sampling.waits - before.waits, 0);
+  EXPECT_EQ(after.uploads - before.uploads, 2);
 }
 
 TEST_P(CudaStep, LaunchesRecordedSteps) {

@@ -8,6 +8,7 @@
 #include "backend/cuda/cuda_backend.h"
 #include "engine/engine_impl.h"
 #include "tests/engine/cuda_engine.h"
+#include "tests/engine/feature_pairs.h"
 #include "tests/engine/outcome.h"
 #include "tests/support/expect_error.h"
 
@@ -178,6 +179,37 @@ TEST_P(CudaEngineReplay, StepsOfOtherSequencesBlocksAndLengths) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     Engine alone = cuda_engine(path_, cuda_options());
     EXPECT_EQ(run(alone, {requests[i]}).at({0, 0}), together.at({static_cast<int>(i), 0})) << i;
+  }
+}
+
+class PeerBugs : public CudaEngineFixture {};
+INSTANTIATE_TEST_SUITE_P(Llama, PeerBugs, ::testing::Values("llama"));
+
+// lmdeploy 1744: prefix cache, a smaller KV type and many requests broke together only.
+TEST_P(PeerBugs, B017_EveryPairOfFeaturesTogether) {
+  constexpr std::size_t kDistinct = 8;
+  for (const Features& features : kFeaturePairs) {
+    SCOPED_TRACE(features.describe());
+    TinyModelSpec spec = cuda_model_spec(features.windows ? "gemma3" : "llama");
+    spec.num_layers = spec.num_heads = 2;
+    spec.num_kv_heads = 1;
+    write_gguf(spec, path_);
+    EngineOptions plain = cuda_options();
+    plain.num_blocks = 3000;
+    plain.prefix_cache = false;
+    plain.kv_type = features.kv_type;
+    const std::vector<Request> requests = crowd(features, kDistinct);
+    Engine quiet = cuda_engine(path_, plain);
+    std::vector<Outcomes> kinds;
+    Outcomes alone;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      if (i < kDistinct) kinds.push_back(run(quiet, {requests[i]}));
+      for (const auto& [key, outcome] : kinds[i % kDistinct]) alone[{static_cast<int>(i), key.second}] = outcome;
+    }
+    Engine together = cuda_engine(path_, with(features, plain));
+    EXPECT_EQ(run(together, requests), alone);
+    EXPECT_EQ(together.stats().cached_tokens > 0, features.prefix_cache);
+    EXPECT_EQ(together.stats().held_blocks, 0);
   }
 }
 

@@ -204,5 +204,85 @@ TEST_P(CudaStep, SaysHowMuchMemoryTheDeviceCannotGive) {
   simt::fail_allocation_after(-1);
 }
 
+// ---- faults that peers' users reported
+
+class PeerBugs : public CudaStep {};
+INSTANTIATE_TEST_SUITE_P(Llama, PeerBugs, ::testing::Values("llama"));
+
+// TensorRT-LLM PR 16088: a copy of a step's block tables still read the host buffer that the next step wrote. Here a step that
+// samples nothing waits for nothing, and copies are done when somebody waits: all of a prompt's steps but the last lie in the
+// queue together, each with tables of its own.
+TEST_P(PeerBugs, B037_OverlappedStepsEachSeeTheirOwnTables) {
+  const std::vector<Request> requests = {scored_request(1, 90), scored_request(2, 75)};
+  const auto outcomes = [&](int budget) {
+    EngineOptions options = cuda_options();
+    options.block_size = 8;
+    options.max_batched_tokens = budget;
+    Engine engine = cuda_engine(path_, options);
+    std::map<RequestId, int> place_of;
+    Outcomes found;
+    for (Request request : requests) {
+      request.sampling.prompt_logprobs.reset();
+      place_of.emplace(engine.submit(request), static_cast<int>(place_of.size()));
+    }
+    const simt::RuntimeCounts before = simt::runtime_counts();
+    for (int tokens = 0; tokens + budget < 90; tokens += budget) collect(engine.step(), place_of, found);
+    EXPECT_EQ(simt::runtime_counts().waits, before.waits);
+    EXPECT_EQ(simt::runtime_counts().uploads - before.uploads, (90 - 1) / budget) << "the batches";
+    while (engine.has_work()) collect(engine.step(), place_of, found);
+    return found;
+  };
+  EXPECT_EQ(outcomes(8), outcomes(200));
+}
+
+// ik_llama.cpp PR 2096: a recorded step was replayed with the lengths that it was recorded with. Steps of thirty-one decode rows
+// down to one, through every number of rows that steps are padded to, and hundreds of tokens. Decode attention cuts a context in
+// two from 384 positions on, which the second answer passes among others and the first alone, and in three from 640. First with
+// recordings, then on a device that has no memory for any.
+TEST_P(PeerBugs, B086_RecordedStepsChangeNoBit) {
+  constexpr int kRows[] = {31, 29, 25, 24, 20, 17, 16, 14, 13, 12, 10,
+                           9,  8,  6,  5,  4,  3,  3,  2,  2,  2};  // of steps, one after the other
+  TinyModelSpec spec = cuda_model_spec("llama");
+  spec.max_context = 1024;
+  spec.num_layers = spec.num_kv_heads = 1;
+  spec.num_heads = 2;
+  write_gguf(spec, path_);
+  for (const int longest : {300, 40}) {
+    EngineOptions options = cuda_options();
+    options.deterministic = longest == 40;
+    options.max_batched_tokens = 2048;  // all prompts in the first step
+    std::vector<Request> requests;
+    for (int i = 0; i < kRows[0]; ++i) {
+      Request request = scored_request(static_cast<std::uint64_t>(i), i < 2 ? 360 + 12 * i : i);
+      request.sampling.prompt_logprobs.reset();
+      request.sampling.logprobs = 0;
+      const auto steps = std::count_if(std::begin(kRows), std::end(kRows), [&](int rows) { return rows > i; });
+      request.sampling.max_tokens = i == 0 ? longest : 1 + static_cast<int>(steps);
+      requests.push_back(request);
+    }
+    std::set<int> sizes;  // of steps of decode rows
+    const auto outcomes = [&](int most_recordings) {
+      simt::set_most_uploaded_graphs(most_recordings);
+      Engine engine = cuda_engine(path_, options);
+      std::map<RequestId, int> place_of;
+      Outcomes found;
+      for (const Request& request : requests) place_of.emplace(engine.submit(request), static_cast<int>(place_of.size()));
+      while (engine.has_work()) {
+        collect(engine.step(), place_of, found);
+        if (const int rows = engine.stats().num_running; rows > 0) sizes.insert(padded_rows(rows, options.max_batched_tokens));
+      }
+      simt::set_most_uploaded_graphs(-1);
+      return found;
+    };
+    const std::int64_t before = simt::runtime_counts().graph_launches;
+    const Outcomes recorded = outcomes(-1);
+    const std::int64_t replayed = simt::runtime_counts().graph_launches - before;
+    EXPECT_EQ(sizes, (std::set<int>{1, 2, 4, 8, 12, 16, 24, 32}));
+    EXPECT_GT(replayed, longest - 20) << "nearly all";
+    EXPECT_EQ(outcomes(0), recorded) << longest;
+    EXPECT_EQ(simt::runtime_counts().graph_launches - before, replayed) << "none is recorded without memory";
+  }
+}
+
 }  // namespace
 }  // namespace quire::test

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "quire/error.h"
+#include "tests/engine/feature_pairs.h"
 #include "tests/engine/outcome.h"
 #include "tests/support/tiny_model.h"
 
@@ -84,6 +85,22 @@ TEST_F(PeerBugs, B016_SharedPrefixesNeverYieldWildTokensOrNan) {
     for (const std::uint32_t bits : outcome.logprob_bits) EXPECT_TRUE(std::isfinite(std::bit_cast<float>(bits)));
   }
   EXPECT_GT(shared.stats().cached_tokens, 0);
+}
+
+// lmdeploy 1744: prefix cache, a smaller KV type and many requests broke together only. Each request's answer alone is the
+// measure.
+TEST_F(PeerBugs, B017_EveryPairOfFeaturesTogether) {
+  for (const Features& features : kFeaturePairs) {
+    SCOPED_TRACE(features.describe());
+    write_gguf(tiny_model_spec(features.windows ? "gemma3" : "llama"), path_);
+    EngineOptions plain{.num_threads = 1, .kv_type = features.kv_type, .num_blocks = 3000, .prefix_cache = false};
+    const std::vector<Request> requests = crowd(features);
+    Engine together(path_, with(features, plain));
+    EXPECT_EQ(run(together, requests), run_alone(path_, plain, requests));
+    EXPECT_EQ(together.stats().cached_tokens > 0, features.prefix_cache);
+    EXPECT_EQ(together.stats().held_blocks, 0);
+  }
+  write_gguf(tiny_model_spec("llama"), path_);
 }
 
 // vLLM 546, 787, 5578: many choices in a small pool stopped the engine.

@@ -109,8 +109,14 @@ Outcome run(Engine& engine, const Workload& workload) {
         outcome.tokens_after_all_began += had_begun ? 1 : 0;
       }
       if (event.finish_reason == FinishReason::kNone) continue;
-      if (request.tokens != request.wanted)
-        throw std::runtime_error(fmt::format("an answer has {} tokens instead of {}", request.tokens, request.wanted));
+      if (request.tokens != request.wanted) {
+        // The context was checked, so a length that ends early is the pool's.
+        const std::int64_t blocks = engine.stats().total_blocks;
+        throw std::runtime_error(fmt::format("an answer ends after {} tokens instead of {}: {}", request.tokens, request.wanted,
+                                             event.finish_reason == FinishReason::kLength
+                                                 ? fmt::format("the KV pool of {} blocks holds no more", blocks)
+                                                 : to_string(event.finish_reason)));
+      }
       outcome.prompt_tokens += event.usage.prompt_tokens;
       outcome.cached_tokens += event.usage.cached_tokens;
     }

@@ -282,7 +282,7 @@ void finish_options(const CLI::App& app, const OptionTexts& texts, ServeBenchOpt
   if (!options.url.empty() && options.endpoint.sends_text && options.tokenizer.empty())
     reject("prompts that are texts need --tokenizer, to have the tokens asked for");
   if (options.vocab_size <= 256 || options.vocab_size > 1 << 24)
-    reject("--vocab-size is {}: it must be over 256", options.vocab_size);
+    reject("--vocab-size is {}: it must be over 256 and at most {}", options.vocab_size, 1 << 24);
   if (!std::isfinite(options.endpoint.temperature) || options.endpoint.temperature < 0)
     reject("--temperature is {}", options.endpoint.temperature);
   options.arrivals.kind =

@@ -301,6 +301,16 @@ TEST(BenchPrograms, ThroughputReadsADataSet) {
   EXPECT_EQ(result.report().at("requests").to_number<int>(), 2);
 }
 
+TEST(BenchPrograms, ThroughputSaysThatThePoolIsTooSmall) {
+  TinyModelSpec spec = tiny_model_spec("llama");
+  spec.num_layers = 40;  // 5 KB a token
+  write_gguf(spec, folder() / "deep.gguf");
+  const std::string arguments = "--model " + (folder() / "deep.gguf").string() + " --kv-megabytes 1 --prompts 1 --prompt-tokens ";
+  expect_refusal("throughput_bench", arguments + "100 --output-tokens 150", 1,
+                 "tokens instead of 150: the KV pool of 11 blocks holds no more");
+  expect_refusal("throughput_bench", arguments + "200 --output-tokens 50", 1, "200 tokens, but the KV pool of 11 blocks holds");
+}
+
 TEST(BenchPrograms, RepeatsOfADataSetFindNothingOfEachOther) {
   std::ofstream file(folder() / "long.jsonl");
   for (int line = 0; line < 2; ++line) {

@@ -262,7 +262,7 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   if (const cudaError_t error = answer(); error != cudaSuccess) return error;
   Runtime& r = runtime();
   ++r.counts.allocations;
-  if (simt::allocation_fails()) return cudaErrorMemoryAllocation;
+  if (bytes > r.free_bytes || simt::allocation_fails()) return cudaErrorMemoryAllocation;
   std::unique_ptr<simt::DeviceMemory> memory;
   if (r.spare != nullptr && r.spare->bytes() == bytes) {
     memory = std::move(r.spare);
@@ -272,6 +272,7 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   }
   *pointer = memory->data();
   r.memory.emplace(*pointer, std::move(memory));
+  r.free_bytes -= bytes;
   ++r.objects.device_buffers;
   return cudaSuccess;
 }
@@ -287,6 +288,7 @@ cudaError_t cudaFree(void* pointer) {
   const auto found = runtime().memory.find(pointer);
   if (found == runtime().memory.end()) return cudaErrorInvalidValue;
   constexpr std::size_t kLarge = std::size_t{32} << 20;
+  runtime().free_bytes += found->second->bytes();
   if (found->second->bytes() >= kLarge) runtime().spare = std::move(found->second);
   runtime().memory.erase(found);
   --runtime().objects.device_buffers;

@@ -59,7 +59,7 @@ void fail_allocation_after(std::int64_t count);
 bool allocation_fails();
 // Recordings that the device has memory for at a time. Negative: any number.
 void set_most_uploaded_graphs(std::int64_t count);
-// Bytes that cudaMemGetInfo says are free.
+// Bytes that cudaMemGetInfo says are free from here on: buffers take theirs from them, one that is larger finds no memory.
 void set_free_bytes(std::size_t bytes);
 
 }  // namespace simt

@@ -1,27 +1,22 @@
 #!/usr/bin/env bash
 # Everything that wants a GPU, on one: builds quire with CUDA (from gpu_check_deps/ of scripts/gpu_check_prepare.sh if that is
-# there, without a network), runs the tests of kernels and engine on the device, a short set of them under compute-sanitizer, then
-# the benchmarks. Every part has a time limit, together under ten minutes, and what one part finds stops no other.
-#   scripts/gpu_check.sh [FOLDER]          results go to FOLDER (default gpu_check/): results.json, and the parts' logs
+# there, without a network), runs the tests of kernels and engine on the device, the benchmarks of kernels and engine, PyTorch's
+# attention beside them, and small cases of every family of kernels under compute-sanitizer. Every part has a time limit, all
+# together are under ten minutes, and what one part finds stops no other but the build.
+#   scripts/gpu_check.sh [FOLDER]          results go to FOLDER (default gpu_check/): results.json, which is whole after every
+#                                          part, and the parts' logs; the exit status is 1 if a part failed or none ran
+#   scripts/gpu_check.sh --limits          the parts and what each may take at most, in seconds
 #   scripts/gpu_check.sh --cases BUILD     the sanitizer's cases as programs in the folder BUILD have them, on no GPU; fails where
 #                                          a program lacks its own
+# Needs nvcc, NCCL, CMake, a compiler and python3. What is there only perhaps (a model in models/, PyTorch, compute-sanitizer)
+# leaves its part out, and results.json says so.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-parts=()
-
-# part NAME SECONDS COMMAND...: its output to NAME.log, its end to the list of results.
-part() {
-  local name="$1" limit="$2" begin status
-  shift 2
-  echo "== $name (at most $limit s)"
-  begin="$(date +%s)"
-  timeout --kill-after=5 "$limit" "$@" > "$out/$name.log" 2>&1
-  status=$?
-  tail -n 3 "$out/$name.log"
-  parts+=("{\"part\": \"$name\", \"status\": $status, \"seconds\": $(($(date +%s) - begin)), \"limit_s\": $limit}")
-  return "$status"
-}
+# In their order. A part is the function of its name; it ends with 77 if something that it needs is not there, which its last line
+# names.
+parts=(build:225 tests:100 attention:35 throughput:40 serve:35 torch:25 sanitizer:105)
+grace=2 # seconds after its limit, a part is killed
 
 build() {
   local options=(-DCMAKE_CUDA_ARCHITECTURES="${QUIRE_GPU_ARCHITECTURES:-90a-real}")
@@ -34,8 +29,33 @@ build() {
 
 # Without what is one nvcc's (registers) and what wants the packages themselves (an install).
 tests() {
-  (cd build-cuda && ctest -L cuda -E '^(kernel_table|consumer_installed)$' -j 4 --output-on-failure --timeout 100)
+  (cd build-cuda && ctest -L cuda -E '^(kernel_table|consumer_installed)$' -j 4 --output-on-failure --timeout 90)
 }
+
+attention() { build-cuda/benchmarks/attention_bench; }
+
+# The engine: prompts, then streams in lock-step; then a data set of which the steps are mixed.
+throughput() {
+  with_model build-cuda/benchmarks/throughput_bench --lock-step 1,8,32,128 --prompt-tokens 512 --output-tokens 128 &&
+    with_model build-cuda/benchmarks/throughput_bench --prompts 256 --concurrency 64 --prompt-tokens 512 --output-tokens 128
+}
+
+# The same under load, with its latencies.
+serve() {
+  with_model build-cuda/benchmarks/serving/serve_bench --streams 1,8,32 --num-requests 32 --input-tokens 512 --output-tokens 128 \
+    --no-progress --json -
+}
+
+# with_model PROGRAM OPTION...: on the device, with the model that scripts/fetch_model.sh smollm2 brings.
+with_model() {
+  local program="$1" model=models/SmolLM2-135M-Instruct.Q4_1.gguf
+  shift
+  [[ -f "$model" ]] || { echo "no $model"; return 77; }
+  "$program" --model "$model" --device cuda "$@"
+}
+
+# PyTorch's attention on the same prefill shapes.
+torch() { python3 scripts/gpu_check_torch.py; }
 
 # What runs under compute-sanitizer: small cases of every family of kernels. Program under tests/kernels/cuda, and its filter.
 sanitized() {
@@ -68,45 +88,54 @@ sanitize_one() {
   local tool="$1" program="$2" filter="$3" log
   log="$(compute-sanitizer --tool "$tool" --error-exitcode 9 "build-cuda/tests/kernels/cuda/$program" \
     --gtest_filter="$filter" 2>&1)" && { echo "$tool $program: nothing found"; return; }
-  echo "$tool $program: FAILED"$'\n'"$log"
+  echo "$log"$'\n'"$tool $program: FAILED"
   return 1
 }
 
 # Out-of-bounds accesses, races in shared memory, and reads of what nobody wrote.
-sanitize() {
+sanitizer() {
   local tool
+  command -v compute-sanitizer || { echo "no compute-sanitizer"; return 77; }
   cases build-cuda || return
   for tool in memcheck racecheck initcheck; do
     sanitized | sed "s/^/$tool /"
   done | xargs -P 4 -L 1 bash -c 'sanitize_one "$@"' _
 }
 
-# PyTorch's attention on the same prefill shapes, if PyTorch is there.
-torch_peer() { python3 scripts/gpu_check_torch.py; }
-
-if [[ "${1:-}" == --cases ]]; then
-  cases "$2"
-  exit
-fi
-
-out="${1:-gpu_check}"
-mkdir -p "$out"
-export -f build tests sanitized cases sanitize sanitize_one torch_peer
-nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,memory.total --format=csv,noheader > "$out/gpu.log" 2>&1
-part build 270 bash -c build && {
-  part tests 100 bash -c tests
-  part attention_bench 60 build-cuda/benchmarks/attention_bench --json "$out/attention_bench.json"
-  part torch 40 bash -c torch_peer
-  part sanitizer 120 bash -c sanitize
+# part NAME SECONDS: its output to NAME.log, its end to the list of results.
+part() {
+  local name="$1" limit="$2" begin status
+  echo "== $name (at most $limit s)"
+  begin="$(date +%s)"
+  timeout --kill-after="$grace" "$limit" bash -c "$name" > "$out/$name.log" 2>&1
+  status=$?
+  tail -n 3 "$out/$name.log" | cut -c 1-200
+  echo "$name $status $(($(date +%s) - begin))" >> "$out/ended"
+  return "$status"
 }
 
-failed=0
-{
-  printf '{"date": "%s", "revision": "%s", "gpu": "%s", "parts": [' "$(date -u +%FT%TZ)" \
-    "$(git rev-parse --short HEAD 2> /dev/null || echo unknown)" "$(head -n 1 "$out/gpu.log" | tr -d '"\\')"
-  (IFS=,; printf '%s' "${parts[*]}")
-  printf '], "attention": %s}\n' "$(cat "$out/attention_bench.json" 2> /dev/null || echo null)"
-} > "$out/results.json"
-echo "results in $out/results.json"
-grep -q '"status": [^0]' "$out/results.json" && failed=1
-exit "$failed"
+results() { python3 scripts/gpu_check_results.py "$out" "${parts[@]}"; }
+
+case "${1:-}" in
+  --limits)
+    for each in "${parts[@]}"; do echo "${each/:/ } $grace"; done
+    exit
+    ;;
+  --cases)
+    cases "$2"
+    exit
+    ;;
+esac
+
+# The tests' configuration asks for it too.
+command -v python3 > /dev/null || { echo "gpu_check.sh: no python3, which writes the results" >&2; exit 1; }
+out="${1:-gpu_check}"
+mkdir -p "$out" && rm -f "$out"/*.log "$out"/{ended,results.json} || exit
+for each in "${parts[@]}"; do export -f "${each%:*}"; done
+export -f with_model sanitized cases sanitize_one
+timeout 5 nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,memory.total --format=csv,noheader > "$out/gpu.log" 2>&1
+for each in "${parts[@]}"; do
+  part "${each%:*}" "${each#*:}" || [[ "$each" != build:* ]] || break
+  results > /dev/null
+done
+results

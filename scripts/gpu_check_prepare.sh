@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Collects what scripts/gpu_check.sh needs on a machine without a network into gpu_check_deps/ (some 30 MB): the headers that quire
-# and its tests include from packages, the packages' libraries, and CMake modules that find both. Run it where the packages are
-# installed (scripts/install_packages.sh test) and nvcc is; then take the whole tree to the GPU.
+# Collects what scripts/gpu_check.sh needs on a machine without a network into gpu_check_deps/ (some 30 MB): the headers that
+# quire, its tests and benchmarks include from packages, the packages' libraries, and CMake modules that find both. Run it where
+# the packages are installed (scripts/install_packages.sh test) and nvcc is; then take the whole tree to the GPU, with models/ if
+# the engine is to be measured.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -56,3 +57,5 @@ module rapidcheck rapidcheck librapidcheck.a
 module rapidcheck rapidcheck_gtest ""
 module CLI11 CLI11::CLI11 ""
 echo "$out: $(du -sh "$out" | cut -f 1), $(find "$out/include" -type f | wc -l) headers"
+model=models/SmolLM2-135M-Instruct.Q4_1.gguf
+[[ -f "$model" ]] || echo "no $model, so no engine would be measured: scripts/fetch_model.sh smollm2 brings it"

@@ -1,8 +1,10 @@
 # quire_room(NAME SOURCES ... LINK rooms and packages...): one static library per room; its links are the doors it may use.
-# quire_test(NAME SOURCES ... LINK ... [LABELS ...] [TIMEOUT s] [PREFIX p] [ASAN filter] [TSAN filter]): one GoogleTest executable.
+# quire_test(NAME SOURCES ... LINK ... [LABELS ...] [TIMEOUT s] [PREFIX p] [ASAN filter] [TSAN filter] [FAR filter]): one program
+#   of GoogleTest's.
 #   ASAN and TSAN are GoogleTest filters: what of it those sanitizers run. By default AddressSanitizer runs all tests but those
 #   labelled model, and ThreadSanitizer none, for it has something to find only where two threads meet. What a sanitizer runs
 #   nothing of is not built by its preset, whose target is sanitized_tests.
+#   FAR is a GoogleTest filter too: the tests that take gigabytes of memory where that is a GPU's; there they run one at a time.
 # quire_emulated_kernels(NAME SOURCES x.cu ...): CUDA kernels and their launchers for the CPU, run by the emulator of
 #   tests/support/simt. A static library, and unless a sanitizer is on a second one, NAME_hooks, whose every access to memory the
 #   emulator sees. Paths are as for add_library; those that begin with kernels/ are from the project's root.
@@ -74,7 +76,7 @@ function(quire_test_filter filter asan tsan labels)
 endfunction()
 
 function(quire_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;PREFIX;ASAN;TSAN" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;PREFIX;ASAN;TSAN;FAR" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -85,13 +87,19 @@ function(quire_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gmock GTest::gtest)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QUIRE_BINARY_DIR="${PROJECT_BINARY_DIR}")
-  set_property(GLOBAL APPEND PROPERTY QUIRE_TEST_FILTERS "$<TARGET_FILE:${name}>=${ARG_ASAN}" "$<TARGET_FILE:${name}>=${ARG_TSAN}")
+  set_property(GLOBAL APPEND PROPERTY QUIRE_TEST_FILTERS
+    "$<TARGET_FILE:${name}>=${ARG_ASAN}" "$<TARGET_FILE:${name}>=${ARG_TSAN}" "$<TARGET_FILE:${name}>=${ARG_FAR}")
   quire_test_filter(filter "${ARG_ASAN}" "${ARG_TSAN}" "${ARG_LABELS}")
   if(filter STREQUAL "")
     return()
   endif()
   if(QUIRE_SANITIZE)
     add_dependencies(sanitized_tests ${name})
+  endif()
+  if(QUIRE_CUDA AND ARG_FAR)
+    gtest_discover_tests(${name} TEST_FILTER "${ARG_FAR}" DISCOVERY_TIMEOUT 60
+      PROPERTIES RESOURCE_LOCK gpu_memory TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+    set(filter "-${ARG_FAR}")
   endif()
   gtest_discover_tests(${name} TEST_PREFIX "${ARG_PREFIX}" TEST_FILTER "${filter}" DISCOVERY_TIMEOUT 60
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
@@ -154,9 +162,9 @@ function(quire_emulated_kernels name)
 endfunction()
 
 function(quire_emulated_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;ASAN" "SOURCES;KERNELS;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;ASAN;FAR" "SOURCES;KERNELS;LINK;LABELS" ${ARGN})
   if(QUIRE_CUDA)
-    quire_gpu_test(${name} SOURCES ${ARG_SOURCES} LINK ${ARG_KERNELS} ${ARG_LINK} TIMEOUT ${ARG_TIMEOUT})
+    quire_gpu_test(${name} SOURCES ${ARG_SOURCES} LINK ${ARG_KERNELS} ${ARG_LINK} TIMEOUT ${ARG_TIMEOUT} FAR ${ARG_FAR})
     return()
   elseif(NOT QUIRE_HAS_EMULATOR)
     return()
@@ -167,7 +175,7 @@ function(quire_emulated_test name)
   target_precompile_headers(${name}_objects REUSE_FROM quire_test_main)
   target_link_libraries(${name}_objects PRIVATE quire_simt ${ARG_LINK} GTest::gmock GTest::gtest)
   quire_test(${name} SOURCES $<TARGET_OBJECTS:${name}_objects> LINK ${ARG_KERNELS} ${ARG_LINK} TIMEOUT ${ARG_TIMEOUT}
-    LABELS ${ARG_LABELS} ASAN ${ARG_ASAN})
+    LABELS ${ARG_LABELS} ASAN ${ARG_ASAN} FAR ${ARG_FAR})
   if(TARGET quire_simt_hooks)
     list(TRANSFORM ARG_KERNELS APPEND _hooks)
     quire_test(${name}_hooks PREFIX hooks. SOURCES $<TARGET_OBJECTS:${name}_objects> LINK ${ARG_KERNELS} ${ARG_LINK}

@@ -1,5 +1,5 @@
-"""Every part of the filters of ASAN and TSAN (cmake/QuireTargets.cmake) names tests that exist: a renamed test would leave a
-sanitizer's suite without a word. Arguments: PROGRAM=FILTER."""
+"""Every part of the filters of ASAN, TSAN and FAR (cmake/QuireTargets.cmake) names tests that exist: a renamed test would leave a
+sanitizer's suite, or those that a GPU runs one at a time, without a word. Arguments: PROGRAM=FILTER."""
 
 import subprocess
 import sys

@@ -7,7 +7,7 @@
 
 Registers, static shared memory and spills come from ptxas, instructions from the machine code (nvdisasm, of PyPI's
 nvidia-cuda-nvdisasm; without it those columns stay empty, are not checked, and --write refuses). Rules: no spills and no local memory but where MAY_SPILL says why; where a source
-multiplies matrices its machine code has HMMA, and where it copies asynchronously LDGSTS. "per HMMA" are the instructions of the
+multiplies matrices its machine code has HMMA, and where it copies asynchronously LDGSTS (NEEDED). "per HMMA" are the instructions of the
 loop with the most HMMA, divided by these. All instances are checked; the table has those for BF16, as those for F16 differ little.
 
 The second table is arithmetic: registers for sm_90a of the first, threads, dynamic shared memory and bytes in flight of a block from
@@ -45,6 +45,14 @@ MAY_SPILL = {
     # Without that function (rcp.approx) the loop itself spills eight registers.
     "prefill_attention_kernel<{}, PrefillConfig<128, 2> >": (8, "one register, in the function that a division calls where divisor or "
                                                              "result is below 2^-126: for soft-capped scores of 43 caps and more"),
+}
+
+
+# What the machine code of a kernel must have, by how its name begins.
+NEEDED = {
+    "prefill_attention_kernel": ("HMMA", "LDSM", "LDGSTS"),
+    "decode_attention_kernel": ("HMMA", "LDSM", "LDGSTS"),
+    "matmul_quantized_kernel": ("HMMA",),  # its weights go from memory to registers
 }
 
 
@@ -155,8 +163,9 @@ def broken_rules(rows, sources):
             problems.append(f"{where} spills {row['spilled bytes']} bytes")
         if row.get("local") and not allowed:
             problems.append(f"{where} has {row['local']} accesses to local memory")
-        if "HMMA" in row and "attention_kernel" in row["kernel"] and "combine" not in row["kernel"]:
-            problems += [f"{where} has no {need}" for need in ("HMMA", "LDSM", "LDGSTS") if not row[need]]
+        if "HMMA" in row:
+            problems += [f"{where} has no {need}" for need in NEEDED.get(row["kernel"].split("<")[0], ()) if not row[need]]
+    problems += [f"there is no {name}" for name in NEEDED if not any(row["kernel"].startswith(f"{name}<") for row in rows)]
     if not rows:
         problems.append(f"no kernels in {len(sources)} sources")
     return problems

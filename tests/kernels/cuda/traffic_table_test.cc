@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "fmt/format.h"
+#include "kernels/cuda/attention_params.h"
 #include "kernels/cuda/decode_attention.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/prefill_attention.cuh"
@@ -65,6 +66,41 @@ class TrafficTable : public ::testing::Test {
                           fmt::format("prefill_attention_kernel<BFloat16, PrefillConfig<{}, {}> >", kHeadSize, kRowTiles).c_str(),
                           {{1, rows, 300}}, Config::kRows, (Config::kStages - 1) * 2 * Config::kTileBytes);
   }
+  // One new token whose positions were split in four parts.
+  void add_combine() {
+    constexpr int kParts = 4, kHeads = 8, kKvHeads = 2, kSize = 128;
+    constexpr std::int64_t kPartialRows = kParts * kHeads, kOutBytes = std::int64_t{kHeads} * kSize * 2;
+    const DeviceTensor partial_out(DType::kF32, {kPartialRows, kSize}, noises(kPartialRows * kSize, 1)),
+        partial_lse(DType::kF32, {kPartialRows}, noises(kPartialRows, 2)), out(DType::kBF16, {1, kHeads, kSize});
+    const DeviceTensor item({5}, std::vector<std::int32_t>{0, 0, kHeads / kKvHeads, 0, kParts}),
+        q_indptr({2}, std::vector<std::int32_t>{0, 1}), kv_lens({1}, std::vector<std::int32_t>{300});
+    cuda::AttentionParams params;
+    params.out = out.view().data;
+    params.out_stride = out.view().outer_stride;
+    params.q_indptr = q_indptr.view().as<std::int32_t>();
+    params.kv_lens = kv_lens.view().as<std::int32_t>();
+    params.page_indptr = q_indptr.view().as<std::int32_t>();  // not followed
+    params.combines = item.view().as<cuda::CombineItem>();
+    params.partial_out = partial_out.view().as<float>();
+    params.partial_lse = partial_lse.view().as<float>();
+    params.head_size = kSize;
+    params.num_kv_heads = kKvHeads;
+    params.group = kHeads / kKvHeads;
+    add("combine_attention_kernel<BFloat16>", kPartialRows * (kSize + 1) * 4, kOutBytes,
+        [&] { cuda::launch_combine_bf16(params, {.num_combines = 1, .row_tile = cuda::kDecodeRows}, nullptr); });
+  }
+  // A row of logits; one that is drawn from is copied to scratch.
+  void add_sample(const std::string& how, const SampleRow& row) {
+    constexpr std::int64_t kSize = 16384;
+    std::vector<std::byte> packed;
+    cuda::pack_sample_rows(&row, 1, kSize, packed);
+    const simt::DeviceBuffer<std::byte> rows(packed);
+    const simt::DeviceBuffer<SampleResult> results(1);
+    const DeviceTensor logits(DType::kF32, {1, kSize}, noises(kSize, 3, 4.0f)), scratch(DType::kF32, {1, kSize});
+    add("sample_kernel, " + how, 4 * kSize, sizeof(SampleResult) + (row.temperature > 0.0f ? 4 * kSize : 0), [&] {
+      cuda::sample({logits, rows.data(), scratch.view().as<float>(), results.data()}, nullptr);
+    });
+  }
   const std::string& table() const { return table_; }
 
  private:
@@ -115,6 +151,8 @@ TEST_F(TrafficTable, IsTheOneInTheDocument) {
   add_prefill<128, 2>();
   add_prefill<256, 1>();
 
+  add_combine();
+
   constexpr std::int64_t kRows = 4, kWidth = 2048, kBytes = kRows * kWidth * 2;
   const DeviceTensor x = bf16({kRows, kWidth}, 1), y = bf16({kRows, kWidth}, 2), out(DType::kBF16, {kRows, kWidth});
   const DeviceTensor weight(DType::kF32, {kWidth}, noises(kWidth, 3)), ids({kRows}, std::vector<std::int32_t>{2, 0, 3, 1});
@@ -129,9 +167,15 @@ TEST_F(TrafficTable, IsTheOneInTheDocument) {
     cuda::gated_activation({x, y, out, Activation::kSilu}, nullptr);
   });
   add("embed_kernel<BFloat16, BFloat16>", kBytes + 4 * kRows, kBytes, [&] { cuda::embed({x, ids, out, 2.0f}, nullptr); });
+  const DeviceTensor floats(DType::kF32, {kRows, kWidth}, noises(kRows * kWidth, 1));
+  add("embed_kernel<float, BFloat16>", 2 * kBytes + 4 * kRows, kBytes, [&] { cuda::embed({floats, ids, out, 2.0f}, nullptr); });
   add("gather_rows_kernel", kBytes + 4 * kRows, kBytes, [&] { cuda::gather_rows({x, ids, out}, nullptr); });
   const DeviceTensor logits(DType::kF32, {kRows, kWidth}, noises(kRows * kWidth, 4));
   add("softcap_kernel", 2 * kBytes, 2 * kBytes, [&] { cuda::softcap({logits, 30.0f}, nullptr); });
+
+  add_sample("greedy", {.temperature = 0.0f});
+  add_sample("temperature", {.temperature = 0.8f});
+  add_sample("top-p", {.temperature = 0.8f, .top_p = 0.9f});
 
   constexpr int kTokens = 4, kHeads = 8, kKvHeads = 2, kSize = 128;
   constexpr std::int64_t kQBytes = kTokens * kHeads * kSize * 2, kKvBytes = 2 * kTokens * kKvHeads * kSize * 2;
@@ -141,6 +185,11 @@ TEST_F(TrafficTable, IsTheOneInTheDocument) {
   const DeviceTensor cos_sin(DType::kF32, {kTokens, kSize / 2, 2}, noises(kTokens * kSize, 4));
   const DeviceTensor slots({kTokens}, std::vector<std::int64_t>{5, 0, 9, 2});
   const PoolLayer pool(DType::kBF16, 3, 4, kKvHeads, kSize);
+  const DeviceTensor positions({kTokens}, std::vector<std::int32_t>{7, 0, 5, 900}),
+      frequencies(DType::kF32, {kSize / 2}, noises(kSize / 2, 5));
+  add("rope_table_kernel", kTokens * (2 * kSize + 4), kTableBytes, [&] {
+    cuda::rope_table({positions, frequencies, 1.0f, cos_sin}, nullptr);
+  });
   add("rope_kernel<BFloat16>", kQBytes + kTableBytes, kQBytes, [&] { cuda::rope({q, cos_sin}, nullptr); });
   add("append_kv_kernel<BFloat16>", kKvBytes + 8 * kTokens, kKvBytes, [&] {
     cuda::append_kv({k, v, slots, pool.layer()}, nullptr);
@@ -149,6 +198,14 @@ TEST_F(TrafficTable, IsTheOneInTheDocument) {
     cuda::rope_append_kv({q, k, v, cos_sin, slots, pool.layer()}, nullptr);
   });
 
+  for (const DType type : {DType::kQ4_K, DType::kQ6_K}) {  // those of most files
+    constexpr std::int64_t kOuter = 32, kInner = 1024, kDenseBytes = kOuter * kInner * 2;
+    const std::int64_t bytes = kOuter * row_bytes(type, kInner);
+    const DeviceTensor blocks(type, {kOuter, kInner}, std::vector<std::byte>(static_cast<std::size_t>(bytes), std::byte{1})),
+        dense(DType::kBF16, {kOuter, kInner});
+    add("dequantize_kernel<BFloat16>, " + std::string(to_string(type)), bytes, kDenseBytes,
+        [&] { cuda::dequantize(blocks, dense, nullptr); });
+  }
   for (const DType type : {DType::kQ4_0, DType::kQ4_1, DType::kQ4_K, DType::kQ8_0}) {
     constexpr std::int64_t kOuter = 32, kInner = 1024;
     const std::string name(to_string(type));

@@ -89,6 +89,9 @@ function(quire_test name)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QUIRE_BINARY_DIR="${PROJECT_BINARY_DIR}")
   set_property(GLOBAL APPEND PROPERTY QUIRE_TEST_FILTERS
     "$<TARGET_FILE:${name}>=${ARG_ASAN}" "$<TARGET_FILE:${name}>=${ARG_TSAN}" "$<TARGET_FILE:${name}>=${ARG_FAR}")
+  if(NOT QUIRE_CUDA AND NOT ARG_LABELS AND "${ARG_LINK}" MATCHES "quire_(simt|emulated)")
+    set(ARG_LABELS emulator)  # ctest adds up what they take
+  endif()
   quire_test_filter(filter "${ARG_ASAN}" "${ARG_TSAN}" "${ARG_LABELS}")
   if(filter STREQUAL "")
     return()
@@ -204,5 +207,5 @@ function(quire_mutation_test name)
   endforeach()
   add_test(NAME ${name} COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/scripts/mutate_kernels.py"
     --build "${PROJECT_BINARY_DIR}" --test ${ARG_TEST} ${options})
-  set_tests_properties(${name} PROPERTIES TIMEOUT 900)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 900 LABELS mutation)
 endfunction()

@@ -36,8 +36,10 @@ attention() { build-cuda/benchmarks/attention_bench; }
 
 # The engine: prompts, then streams in lock-step; then a data set of which the steps are mixed.
 throughput() {
-  with_model build-cuda/benchmarks/throughput_bench --lock-step 1,8,32,128 --prompt-tokens 512 --output-tokens 128 &&
-    with_model build-cuda/benchmarks/throughput_bench --prompts 256 --concurrency 64 --prompt-tokens 512 --output-tokens 128
+  local lengths=(--prompt-tokens 512 --output-tokens 128) status=0
+  with_model build-cuda/benchmarks/throughput_bench --lock-step 1,8,32,128 "${lengths[@]}" || status=$?
+  with_model build-cuda/benchmarks/throughput_bench --prompts 256 --concurrency 64 "${lengths[@]}" || status=$?
+  return "$status"
 }
 
 # The same under load, with its latencies.
@@ -133,7 +135,8 @@ out="${1:-gpu_check}"
 mkdir -p "$out" && rm -f "$out"/*.log "$out"/{ended,results.json} || exit
 for each in "${parts[@]}"; do export -f "${each%:*}"; done
 export -f with_model sanitized cases sanitize_one
-timeout 5 nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,memory.total --format=csv,noheader > "$out/gpu.log" 2>&1
+timeout 5 nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,memory.total --format=csv,noheader > "$out/gpu.log" 2> /dev/null ||
+  true > "$out/gpu.log"
 for each in "${parts[@]}"; do
   part "${each%:*}" "${each#*:}" || [[ "$each" != build:* ]] || break
   results > /dev/null

@@ -1,8 +1,10 @@
 """scripts/gpu_check.sh without a GPU, in a tree of its own where programs that only print stand for the built ones: what of them
-gets into results.json, which is strict JSON whatever they print, and that no part's end keeps another from running."""
+gets into results.json, which is strict JSON whatever they print, and that no part's end keeps another from running. Argument: the
+folder with the real benchmarks, whose options are those that the script gives them."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import unittest
 
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts")
 MODEL = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+BENCHMARKS = ""
 CTEST_LOG = r"""Test project build-cuda
       Start  1: A.Passes
  1/6 Test  #1: A.Passes ............................   Passed    0.01 sec
@@ -47,7 +50,7 @@ class Tree:
         self.say("bin/compute-sanitizer", b"")
         self.say("scripts/gpu_check_torch.py", b"no PyTorch\n", 77)
         for bench in ("attention_bench", "throughput_bench", "serving/serve_bench"):
-            self.say("build-cuda/benchmarks/" + bench, b'a table\n{"bench": "%s"}\n' % bench.encode())
+            self.say("build-cuda/benchmarks/" + bench, b'a table\n{"bench": "%s"}\n' % bench.encode(), 0, 'echo "given $*"')
         for test in ("attention", "activation", "embedding", "kv_cache", "norm", "quantized", "rope", "sampling"):
             self.say(f"build-cuda/tests/kernels/cuda/cuda_{test}_test", b"Suite.\n  Name\n")
         os.makedirs(self.at("models"))
@@ -109,6 +112,9 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(parts["attention"]["results"], [{"bench": "attention_bench"}])
         self.assertEqual(parts["throughput"]["results"], 2 * [{"bench": "throughput_bench"}])
         self.assertEqual(parts["serve"]["results"], [{"bench": "serving/serve_bench"}])
+        for part, runs in (("throughput", 2), ("serve", 1)):
+            given = [line for line in parts[part]["last_lines"] if line.startswith(f"given --model {MODEL} --device cuda ")]
+            self.assertEqual(len(given), runs, parts[part])
         self.assertEqual(parts["sanitizer"]["verdicts"], {"clean": 3 * 8, "failed": []})
         self.assertEqual(parts["torch"]["status"], "skipped")
         self.assertIn("torch: skipped (no PyTorch)", ended.stdout)
@@ -140,7 +146,12 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.tree.run().returncode, 0)
         _, parts = self.tree.results()
         for name in ("throughput", "serve"):
-            self.assertEqual((parts[name]["status"], parts[name]["last_lines"]), ("skipped", [f"no {MODEL}"]))
+            self.assertEqual((parts[name]["status"], {*parts[name]["last_lines"]}), ("skipped", {f"no {MODEL}"}))
+
+    def test_a_gpu_that_is_not_named_is_unknown(self):
+        self.tree.say("bin/nvidia-smi", b"no driver\n", 9)
+        self.tree.run()
+        self.assertEqual(self.tree.results()[0]["gpu"], "unknown")
 
     def test_nothing_runs_without_a_build_and_nothing_of_an_earlier_run_is_told(self):
         self.tree.run()
@@ -160,6 +171,20 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.states(), {"build": "passed", "tests": "passed", "attention": "passed", "throughput": "not run",
                                          "serve": "not run", "torch": "not run", "sanitizer": "not run"})
 
+    def test_the_benchmarks_have_the_options(self):
+        if not BENCHMARKS:
+            self.skipTest("no folder with benchmarks")
+        for bench in ("throughput_bench", "serving/serve_bench"):
+            path = self.tree.at("build-cuda/benchmarks/" + bench)
+            os.remove(path)
+            os.symlink(os.path.join(BENCHMARKS, bench), path)
+        self.assertEqual(self.tree.run().returncode, 1)
+        _, parts = self.tree.results()
+        for part, runs in (("throughput", 2), ("serve", 1)):  # no GPU, or no model: 1. A wrong command line ends with 2.
+            self.assertEqual(parts[part]["exit_status"], 1, parts[part])
+            errors = [line for line in parts[part]["last_lines"] if re.match(r"\w+_bench: (device cuda:0|\S*models/)", line)]
+            self.assertEqual(len(errors), runs, parts[part])
+
     def test_a_sanitizer_case_without_a_test_is_a_failure(self):
         self.tree.say("build-cuda/tests/kernels/cuda/cuda_norm_test", b"")
         self.assertEqual(self.tree.run().returncode, 1)
@@ -175,4 +200,6 @@ class GpuCheck(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    sys.exit(unittest.main())
+    if len(sys.argv) > 1 and os.path.isdir(sys.argv[1]):
+        BENCHMARKS = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

@@ -126,16 +126,18 @@ class GpuCheck(unittest.TestCase):
         deep = b"".join(b'{"a":' * depth + b"1" + b"}" * depth + b"\n" for depth in (21, 995, 5000))
         self.tree.say("scripts/gpu_check_torch.py",
                       b'{"us": NaN, "x": [-Infinity, 1e999], "text": "a\\\\b\\"\\ud800"}\n{not json\n' + deep)
+        self.tree.say("build-cuda/benchmarks/throughput_bench", b'{"run": 1}\n', 0, '[[ "$*" != *--prompts* ]] || exit 3')
         self.tree.say("bin/compute-sanitizer", b'invalid "read" \\ of \xc3\x28\n' * 50, 9)
         self.assertEqual(self.tree.run().returncode, 1)
         _, parts = self.tree.results()
         self.assertEqual({name: part["status"] for name, part in parts.items()},
-                         {"build": "passed", "tests": "failed", "attention": "timed out", "throughput": "passed",
+                         {"build": "passed", "tests": "failed", "attention": "timed out", "throughput": "failed",
                           "serve": "passed", "torch": "passed", "sanitizer": "failed"})
         self.assertEqual(parts["tests"]["tests"], {"passed": 1, "failed": 4, "skipped": 1,
                                                    "failed_tests": ["A.Fails", "A.Hangs", "A.Aborts", "A.Crashes"]})
         self.assertIn(r'he said "no\n" and \ud800', parts["tests"]["last_lines"])
         self.assertEqual(parts["attention"]["results"], [{"row": 1}])
+        self.assertEqual(parts["throughput"]["results"], 2 * [{"run": 1}])
         self.assertEqual(parts["torch"]["results"], [{"us": None, "x": [None, None], "text": 'a\\b"\ud800'}])
         self.assertEqual(parts["sanitizer"]["verdicts"]["clean"], 0)
         self.assertEqual(len(parts["sanitizer"]["verdicts"]["failed"]), 3 * 8)
@@ -189,6 +191,11 @@ class GpuCheck(unittest.TestCase):
         self.tree.say("build-cuda/tests/kernels/cuda/cuda_norm_test", b"")
         self.assertEqual(self.tree.run().returncode, 1)
         self.assertEqual(self.states()["sanitizer"], "failed")
+
+    def test_the_second_of_two_runs_does_not_hide_the_first(self):
+        self.tree.say("build-cuda/benchmarks/throughput_bench", b"", 0, '[[ "$*" != *--lock-step* ]] || exit 3')
+        self.assertEqual(self.tree.run().returncode, 1)
+        self.assertEqual(self.tree.results()[1]["throughput"]["exit_status"], 3)
 
     def test_it_needs_python3(self):
         for tool in ("dirname", "bash"):

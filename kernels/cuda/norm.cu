@@ -4,8 +4,8 @@
 //
 // 64 registers a thread (nvcc 13.0), the most that blocks of 1,024 can have, and 128 bytes of shared memory. Registers are what
 // bounds an SM of an H200: it has room for 1,024 of its 2,048 threads, 8 blocks of 128 (heads), 4 of 256 (H 2,048), 2 of 512
-// (H 4,096), or one of more. With 16 bytes a thread these have 16 KB in flight, with an addend 32 KB. The first is below the 27 KB
-// that hide the latency of its memory, but a step's rows, some megabytes, were written by the op before and come from L2.
+// (H 4,096), or one of more. With 16 bytes a thread these have 16 KB in flight, with an addend 32 KB. The first is below the
+// 27 KB that hide the latency of its memory, but a step's rows, some megabytes, were written by the op before and come from L2.
 #include "kernels/cuda/block_reduce.cuh"
 #include "kernels/cuda/float_dispatch.h"
 #include "kernels/cuda/kernels.h"

@@ -4,10 +4,10 @@
 // both differ from the CPU's in the last of 43 bits at most. A row's parameters that change logits, and its draw, work on a copy
 // [R, V] in scratch; a removed token is -infinity there.
 //
-// 512 threads of 64 registers, 33,840 bytes of shared memory (nvcc 13.0): an SM of an H200 has registers for 2 blocks, half of its
-// 2,048 threads, and shared memory for 6. Registers do not bound it: 132 SMs have a second block only where a step samples more
-// than 132 rows. What does is latency, for the passes over a row come one after the other, one for the best token and up to six
-// for each filter, with four bytes a thread at a time; only more blocks for a row would change that.
+// 512 threads of 64 registers, 33,840 bytes of shared memory (nvcc 13.0): an SM of an H200 has registers for 2 blocks, half of
+// its 2,048 threads, and shared memory for 6. Registers do not bound it: 132 SMs have a second block only where a step samples
+// more than 132 rows. What does is latency, for the passes over a row come one after the other, one for the best token and up to
+// six for each filter, with four bytes a thread at a time; only more blocks for a row would change that.
 #include "kernels/cuda/float_dispatch.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/sample_rows.h"

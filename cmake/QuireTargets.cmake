@@ -200,7 +200,7 @@ function(quire_mutation_test name)
     list(APPEND options --unit ${unit})
   endforeach()
   foreach(option LIMIT ONLY FILTER HOOKS)
-    if(ARG_${option})
+    if(NOT "${ARG_${option}}" STREQUAL "")  # "no" counts
       string(TOLOWER ${option} name_of_option)
       list(APPEND options --${name_of_option} ${ARG_${option}})
     endif()

@@ -29,7 +29,8 @@ build() {
 
 # Without what is one nvcc's (registers) and what wants the packages themselves (an install).
 tests() {
-  (cd build-cuda && ctest -L cuda -E '^(kernel_table|consumer_installed)$' -j 4 --output-on-failure --timeout 90)
+  (cd build-cuda &&
+    ctest -L cuda -E '^(kernel_table|consumer_installed)$' -j 4 --no-tests=error --output-on-failure --timeout 90)
 }
 
 attention() { build-cuda/benchmarks/attention_bench; }
@@ -124,8 +125,16 @@ case "${1:-}" in
     exit
     ;;
   --cases)
-    cases "$2"
+    cases "${2:?the folder of a build}"
     exit
+    ;;
+  -h | --help)
+    sed -n '2,/^set/ { /^set/d; s/^# \{0,1\}//; p }' scripts/gpu_check.sh
+    exit
+    ;;
+  -*)
+    echo "gpu_check.sh: no option $1, see --help" >&2
+    exit 2
     ;;
 esac
 

@@ -197,6 +197,19 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.tree.run().returncode, 1)
         self.assertEqual(self.tree.results()[1]["throughput"]["exit_status"], 3)
 
+    def test_a_build_without_tests_is_a_failure(self):
+        self.tree.say("bin/ctest", b"No tests were found!!!\n", 0, '[[ "$*" != *--no-tests=error* ]] || exit 8')
+        self.assertEqual(self.tree.run().returncode, 1)
+        self.assertEqual(self.states()["tests"], "failed")
+
+    def test_an_option_is_no_folder(self):
+        ended = self.tree.run("--help")
+        self.assertEqual(ended.returncode, 0)
+        self.assertIn("gpu_check.sh --cases BUILD", ended.stdout)
+        ended = self.tree.run("--case")
+        self.assertEqual((ended.returncode, ended.stdout), (2, ""))
+        self.assertIn("no option --case", ended.stderr)
+
     def test_it_needs_python3(self):
         for tool in ("dirname", "bash"):
             os.makedirs(self.tree.at("few"), exist_ok=True)

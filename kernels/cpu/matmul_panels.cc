@@ -30,9 +30,9 @@ struct Plan {
   static constexpr int kBlocks = 24;            // unpacked for many: 12 to 18 KB, half of an L1 cache
 #else
   using FewRowsWeights = PanelBlock<kType>;
-  using Bytes = SignedVectors<kType>;
-  using Nibbles = WeightVectors<kType>;
-  using ManyRowsWeights = std::conditional_t<kType == DType::kQ8_0, Bytes, Nibbles>;
+  using Signed = SignedVectors<kType>;
+  using Unsigned = WeightVectors<kType>;
+  using ManyRowsWeights = std::conditional_t<kType == DType::kQ8_0, Signed, Unsigned>;
   static constexpr int kFewRows = kAdds<kType> == 8 ? 2 * kRowsAtOnce : kRowsAtOnce;  // four bits cost little to unpack again
   static constexpr int kManyRows = kType == DType::kQ8_0 ? 4 : 3;  // three: sums of 16 bits and of floats fill sixteen registers
   static constexpr int kBlocks = kType == DType::kQ8_0 ? 12 : 24;

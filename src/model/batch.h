@@ -27,7 +27,7 @@ struct Batch {
   TensorView kv_lens;     // [S] I32, the new tokens included
   std::vector<BatchGroup> groups;
   TensorView logit_rows;  // [R] I32, ascending: rows that logits are wanted of
-  ReplayKey replay_key;   // for Backend::run: equal keys, equal views; empty: no promise
+  ReplayKey replay_key;   // for Backend::run: equal keys, equal launches of the forward pass; empty: no promise
 };
 
 }  // namespace quire

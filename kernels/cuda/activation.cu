@@ -1,4 +1,8 @@
 // Element by element: gated activations, the soft cap of logits, and the sum of a residual. One thread computes one chunk.
+//
+// Blocks of 256 threads, at most 32 registers each for sm_90a (nvcc 13.0), no shared memory: an SM of an H200 holds all of its
+// 2,048 threads. They are bound by memory. With 16 bytes of both inputs a thread, 64 KB are in flight per SM, where 27 KB hide
+// the latency; the soft cap has 8 KB, but its logits were just written and come from L2.
 #include "kernels/cuda/float_dispatch.h"
 #include "kernels/cuda/kernels.h"
 

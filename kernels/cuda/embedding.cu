@@ -1,4 +1,7 @@
 // Rows by index: the embedding of tokens, and the rows of hidden states that need logits. One thread moves one chunk.
+//
+// Blocks of 256 threads, at most 22 registers each (nvcc 13.0), no shared memory: an SM of an H200 holds all of its 2,048
+// threads, with 16 bytes each 32 KB in flight, where 27 KB hide the latency of its memory.
 #include "kernels/cuda/float_dispatch.h"
 #include "kernels/cuda/kernels.h"
 

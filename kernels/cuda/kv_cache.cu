@@ -1,5 +1,8 @@
 // Keys and values into the pool, and whole blocks of it from place to place. Elements are counted in 64 bits: a pool has more
 // than 2^32 of them.
+//
+// Blocks of 256 threads, at most 32 registers each (nvcc 13.0), no shared memory: an SM of an H200 holds all of its 2,048
+// threads, with 16 bytes each 32 KB in flight. Blocks are copied by the driver.
 #include "kernels/cuda/copy.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/kv_arguments.h"

@@ -5,7 +5,7 @@
 # together are under ten minutes, and what one part finds stops no other but the build.
 #   scripts/gpu_check.sh [FOLDER]          results go to FOLDER (default gpu_check/): results.json, which is whole after every
 #                                          part, and the parts' logs; the exit status is 1 if a part failed or none ran
-#   scripts/gpu_check.sh --limits          the parts and what each may take at most, in seconds
+#   scripts/gpu_check.sh --limits          the parts, what each may take at most and until it is killed, in seconds
 #   scripts/gpu_check.sh --cases BUILD     the sanitizer's cases as programs in the folder BUILD have them, on no GPU; fails where
 #                                          a program lacks its own
 # Needs nvcc, NCCL, CMake, a compiler and python3. What is there only perhaps (a model in models/, PyTorch, compute-sanitizer)
@@ -77,6 +77,7 @@ CASES
 # cases BUILD: their names. A filter of which a part names no test would pass.
 cases() {
   local status=0 program filters filter found
+  [[ -d "$1/tests/kernels/cuda" ]] || { echo "$1 has no tests/kernels/cuda: it is not built"; return 1; }
   while read -r program filters; do
     while read -r filter; do
       found="$("$1/tests/kernels/cuda/$program" --gtest_list_tests --gtest_filter="$filter" | grep '^  ')"
@@ -110,7 +111,9 @@ part() {
   local name="$1" limit="$2" begin status
   echo "== $name (at most $limit s)"
   begin="$(date +%s)"
-  timeout --kill-after="$grace" "$limit" bash -c "$name" > "$out/$name.log" 2>&1
+  timeout --kill-after="$grace" "$limit" bash -c "$name" > "$out/$name.log" 2>&1 &
+  running=$!
+  wait "$running"
   status=$?
   tail -n 3 "$out/$name.log" | cut -c 1-200
   echo "$name $status $(($(date +%s) - begin))" >> "$out/ended"
@@ -119,13 +122,21 @@ part() {
 
 results() { python3 scripts/gpu_check_results.py "$out" "${parts[@]}"; }
 
+# Ends the part that runs, with all that it started, and keeps what the others had.
+stop() {
+  kill "$running" 2> /dev/null && wait "$running"
+  results
+  exit "$1"
+}
+
 case "${1:-}" in
   --limits)
     for each in "${parts[@]}"; do echo "${each/:/ } $grace"; done
     exit
     ;;
   --cases)
-    cases "${2:?the folder of a build}"
+    [[ -n "${2:-}" ]] || { echo "gpu_check.sh: --cases wants the folder of a build" >&2; exit 2; }
+    cases "$2"
     exit
     ;;
   -h | --help)
@@ -145,7 +156,11 @@ mkdir -p "$out" && rm -f "$out"/*.log "$out"/{ended,results.json} || exit
 for each in "${parts[@]}"; do export -f "${each%:*}"; done
 export -f with_model sanitized cases sanitize_one
 timeout 5 nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,memory.total --format=csv,noheader > "$out/gpu.log" 2> /dev/null ||
-  true > "$out/gpu.log"
+  { true > "$out/gpu.log"; echo "gpu_check.sh: no GPU answers nvidia-smi; all that needs one will be skipped or fail" >&2; }
+running=
+trap 'stop 130' INT
+trap 'stop 143' TERM
+results > /dev/null
 for each in "${parts[@]}"; do
   part "${each%:*}" "${each#*:}" || [[ "$each" != build:* ]] || break
   results > /dev/null

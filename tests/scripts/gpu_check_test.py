@@ -6,9 +6,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts")
@@ -30,6 +32,14 @@ def strict(text):
     def refuse(constant):
         raise ValueError(constant)
     return json.loads(text, parse_constant=refuse)
+
+
+def running(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 class Tree:
@@ -152,7 +162,7 @@ class GpuCheck(unittest.TestCase):
 
     def test_a_gpu_that_is_not_named_is_unknown(self):
         self.tree.say("bin/nvidia-smi", b"no driver\n", 9)
-        self.tree.run()
+        self.assertIn("no GPU answers nvidia-smi", self.tree.run().stderr)
         self.assertEqual(self.tree.results()[0]["gpu"], "unknown")
 
     def test_nothing_runs_without_a_build_and_nothing_of_an_earlier_run_is_told(self):
@@ -172,6 +182,26 @@ class GpuCheck(unittest.TestCase):
             self.assertEqual(run.wait(), -9)
         self.assertEqual(self.states(), {"build": "passed", "tests": "passed", "attention": "passed", "throughput": "not run",
                                          "serve": "not run", "torch": "not run", "sanitizer": "not run"})
+
+    def test_a_run_that_is_stopped_ends_what_it_started(self):
+        self.tree.say("bin/cmake", b"", 0, 'echo $$ > "$HOME/child"; exec sleep 60')
+        child = self.tree.at("child")
+        for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+            environment = dict(os.environ, PATH=self.tree.at("bin") + os.pathsep + os.environ["PATH"], SLOW="", HOME=self.tree.folder)
+            with subprocess.Popen(["bash", "scripts/gpu_check.sh"], cwd=self.tree.folder, env=environment, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as run:
+                deadline = time.monotonic() + 30
+                while not (os.path.exists(child) and os.path.getsize(child)) and time.monotonic() < deadline:
+                    time.sleep(0.02)
+                run.send_signal(number)
+                self.assertEqual(run.wait(30), status)
+            with open(child, encoding="utf-8") as file:
+                pid = int(file.read())
+            while running(pid) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self.assertFalse(running(pid))
+            self.assertEqual({*self.states().values()}, {"not run"})
+            os.remove(child)
 
     def test_the_benchmarks_have_the_options(self):
         if not BENCHMARKS:
@@ -206,6 +236,10 @@ class GpuCheck(unittest.TestCase):
         ended = self.tree.run("--help")
         self.assertEqual(ended.returncode, 0)
         self.assertIn("gpu_check.sh --cases BUILD", ended.stdout)
+        ended = self.tree.run("--cases")
+        self.assertEqual((ended.returncode, ended.stderr), (2, "gpu_check.sh: --cases wants the folder of a build\n"))
+        ended = self.tree.run("--cases", "nowhere")
+        self.assertEqual((ended.returncode, ended.stdout), (1, "nowhere has no tests/kernels/cuda: it is not built\n"))
         ended = self.tree.run("--case")
         self.assertEqual((ended.returncode, ended.stdout), (2, ""))
         self.assertIn("no option --case", ended.stderr)

@@ -91,7 +91,13 @@ template <typename Function>
   for_each_word(function, std::make_integer_sequence<int, 8>());
 }
 
-// Scales and minima of a block, of WeightVectors or PanelBlock.
+// The integers of block b of `panel`, rows from `row` on.
+template <DType kType>
+[[gnu::always_inline]] inline const std::uint8_t* integer_words(const std::uint8_t* panel, int b, int row) {
+  return panel + panel_head_bytes(kType) + b * panel_words(kType) * kWordVectorBytes + 4 * row;
+}
+
+// Scales and minima of a block, whatever keeps its integers.
 template <DType kType, typename Weights>
 [[gnu::always_inline]] inline void unpack_scales(const std::uint8_t* panel, const PanelScales<kType>& scales, int b, int row,
                                                  Weights& w) {
@@ -111,7 +117,7 @@ template <DType kType, typename Weights>
 template <DType kType>
 [[gnu::always_inline]] inline void unpack_vectors(const std::uint8_t* panel, const PanelScales<kType>& scales, int b, int row,
                                                   WeightVectors<kType>& w) {
-  const std::uint8_t* const words = panel + panel_head_bytes(kType) + b * panel_words(kType) * kWordVectorBytes + 4 * row;
+  const std::uint8_t* const words = integer_words<kType>(panel, b, row);
   unpack_scales(panel, scales, b, row, w);
   for_each_word([&]<int kWord>() {
     w.q[kWord] = unpack_word<kType, kWord>(words);
@@ -135,7 +141,7 @@ struct PanelBlock {
 template <DType kType>
 [[gnu::always_inline]] inline void unpack_vectors(const std::uint8_t* panel, const PanelScales<kType>& scales, int b, int row,
                                                   PanelBlock<kType>& w) {
-  w.words = panel + panel_head_bytes(kType) + b * panel_words(kType) * kWordVectorBytes + 4 * row;
+  w.words = integer_words<kType>(panel, b, row);
   unpack_scales(panel, scales, b, row, w);
 }
 
@@ -151,8 +157,8 @@ struct SignedVectors {
 template <DType kType>
 [[gnu::always_inline]] inline void unpack_vectors(const std::uint8_t* panel, const PanelScales<kType>& scales, int b, int row,
                                                   SignedVectors<kType>& w) {
-  const std::uint8_t* const words = panel + panel_head_bytes(DType::kQ8_0) + 4 * row;
-  w.d = scales.d[b];
+  const std::uint8_t* const words = integer_words<kType>(panel, b, row);
+  unpack_scales(panel, scales, b, row, w);
   Ints sum = _mm256_setzero_si256();
   for_each_word([&]<int kWord>() {
     const Ints q = load_words(words + kWord * kWordVectorBytes);

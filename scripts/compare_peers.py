@@ -290,11 +290,11 @@ def compare(options, keep=lambda rows: None):
                 except (RuntimeError, OSError, http.client.HTTPException, subprocess.SubprocessError) as error:
                     print(f"{model:<12} {cell:<18} failed, no figure: {error}")
                     failed = True
-                    continue
-                for row in new_rows:
-                    row["versions"] = {program.name: program.version for program in programs}
-                    show(row)
-                rows.extend(new_rows)
+                else:
+                    for row in new_rows:
+                        row["versions"] = {program.name: program.version for program in programs}
+                        show(row)
+                    rows.extend(new_rows)
                 keep(rows)
     return rows, failed
 
@@ -355,7 +355,6 @@ def markdown_or_measure(options):
     rows, failed = compare(options, lambda rows: write_json(options, date, rows))
     for name, version in versions_seen(rows).items():
         print(f"{name}: {version}")
-    write_json(options, date, rows)
     return 1 if failed else 0
 
 

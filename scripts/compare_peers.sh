@@ -17,8 +17,8 @@ jobs="$(nproc)"
 
 case " $* " in
   *" --help "* | *" -h "*) sed -n '2,/^set/ { /^set/d; s/^# \{0,1\}//; p }' scripts/compare_peers.sh; exec python3 scripts/compare_peers.py --help ;;
+  *" --markdown "*) exec python3 scripts/compare_peers.py "$@" ;;  # it runs nothing
 esac
-case " $* " in *" --markdown "*) exec python3 scripts/compare_peers.py "$@" ;; esac  # it runs nothing
 # What the wanted cells need of llama.cpp and of quire; wrong arguments end here, before anything is built for them.
 needs="$(python3 scripts/compare_peers.py --needs "$@")"
 IFS=';' read -r llama_targets quire_targets isa <<< "$needs"

@@ -41,6 +41,19 @@ __global__ void waits_in_two_places(bool faulty, const float* x, float* y) {  //
   for (int i = thread(); i < kFaultSize; i += 32) y[i] = x[i] + 1 + zero;
 }
 
+QUIRE_DEVICE float wait_below(float x, int levels) {
+  volatile float frame[300];
+  for (volatile float& value : frame) value = x;
+  if (levels > 0) return wait_below(frame[1], levels - 1) + frame[2] - frame[3];
+  __syncthreads();
+  return frame[0];
+}
+
+__global__ void waits_deep_in_its_calls(bool faulty, const float* x, float* y) {
+  if (faulty && thread() == 255) __syncthreads();
+  y[thread()] = wait_below(x[thread()] + 1, 8);
+}
+
 // ---- warp operations
 
 __global__ void mask_without_the_caller(bool faulty, const float* x, float* y) {
@@ -332,6 +345,8 @@ constexpr PlantedFault kFaults[] = {
     {"skips_a_barrier", Finding::kError, "this thread is in __syncthreads at faults.cu:[0-9]+, others wait at faults.cu:[0-9]+",
      run<skips_a_barrier>},
     {"returns_before_a_barrier", Finding::kError, "divergent barrier", run<returns_before_a_barrier>},
+    {"waits_deep_in_its_calls", Finding::kError, "in __syncthreads at faults.cu:[0-9]+, others wait at faults.cu:[0-9]+",
+     run<waits_deep_in_its_calls>},
     {"waits_in_two_places", Finding::kError, "deadlock: ", run<waits_in_two_places, 32>},
     {"mask_without_the_caller", Finding::kError, "mask 0xffff does not name the calling lane", run<mask_without_the_caller>},
     {"reads_outside_of_the_mask", Finding::kError, "does not name", run<reads_outside_of_the_mask>},

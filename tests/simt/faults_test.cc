@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <ostream>
 #include <string>
@@ -87,22 +88,26 @@ TEST_P(Faults, NothingIsFoundWithoutIt) {
 std::string name_of(const testing::TestParamInfo<PlantedFault>& fault) { return fault.param.name; }
 INSTANTIATE_TEST_SUITE_P(Planted, Faults, testing::ValuesIn(planted_faults().begin(), planted_faults().end()), name_of);
 
-TEST(FaultReports, DeadlockNamesBothPlaces) {
-  for (const PlantedFault& fault : planted_faults()) {
-    if (std::string(fault.name) != "waits_in_two_places") continue;
-    const std::string error = run(fault, true, simt::Options{}).error;
-    EXPECT_THAT(error, testing::ContainsRegex("1 thread\\(s\\), the first is 5, wait in __syncthreads at faults.cu:[0-9]+"));
-    EXPECT_THAT(error, testing::ContainsRegex("31 thread\\(s\\), the first is 0, wait in __shfl_sync at faults.cu:[0-9]+"));
-  }
+const PlantedFault& fault_named(const std::string& name) {
+  const auto& faults = planted_faults();
+  return *std::find_if(faults.begin(), faults.end(), [&](const PlantedFault& fault) { return fault.name == name; });
 }
 
-// After a fault the emulator is as good as new.
+TEST(FaultReports, DeadlockNamesBothPlaces) {
+  const std::string error = run(fault_named("waits_in_two_places"), true, simt::Options{}).error;
+  EXPECT_THAT(error, testing::ContainsRegex("1 thread\\(s\\), the first is 5, wait in __syncthreads at faults.cu:[0-9]+"));
+  EXPECT_THAT(error, testing::ContainsRegex("31 thread\\(s\\), the first is 0, wait in __shfl_sync at faults.cu:[0-9]+"));
+}
+
+// After a fault the emulator is as good as new, down to the stacks that were given up.
 TEST(FaultReports, NothingIsLeftBehind) {
   for (const PlantedFault& fault : planted_faults()) {
     if (fault.finding != Finding::kError) continue;
     EXPECT_NE(run(fault, true, simt::Options{}).error, "") << fault.name;
-    const Outcome outcome = run(planted_faults().back(), false, simt::Options{});
-    EXPECT_TRUE(outcome.right && outcome.error.empty()) << "after " << fault.name << ": " << outcome.error;
+    for (const PlantedFault& next : {planted_faults().back(), fault_named("overflows_its_stack")}) {
+      const Outcome outcome = run(next, false, simt::Options{});
+      EXPECT_TRUE(outcome.right && outcome.error.empty()) << next.name << " after " << fault.name << ": " << outcome.error;
+    }
   }
 }
 

@@ -215,7 +215,7 @@ void Block::end_by_access_fault() {
     error_ = std::current_exception();
   }
   running_->state = Lane::State::kDone;
-  running_->fiber.finish(host_);
+  running_->fiber.abandon(host_);
 }
 
 void Block::note_stray_access(const void* address) {

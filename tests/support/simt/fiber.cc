@@ -46,6 +46,7 @@ namespace simt {
 namespace {
 
 constexpr std::size_t kGuardBytes = 64 * 1024;
+[[maybe_unused]] constexpr std::size_t kEntryBytes = 4 * 1024;  // more than the frames of an entry that finishes
 
 // Who left the stack last; only for the bookkeeping of the first switch to a fiber.
 Fiber* last_left = nullptr;
@@ -80,8 +81,11 @@ Fiber::~Fiber() {
 
 void Fiber::prepare() {
 #if defined(SIMT_ASAN)
-  ASAN_UNPOISON_MEMORY_REGION(stack_, kStackBytes);  // an abandoned run leaves its frames' red zones
+  // Frames that nobody returned from leave their red zones: all of an abandoned run's, else only those below `entry`.
+  const std::size_t stale = left_by_entry_ ? kEntryBytes : kStackBytes;
+  ASAN_UNPOISON_MEMORY_REGION(static_cast<char*>(stack_top()) - stale, stale);
   fake_stack_ = nullptr;
+  left_by_entry_ = false;
 #endif
 #if defined(SIMT_UCONTEXT)
   getcontext(&machine_);
@@ -120,6 +124,13 @@ bool Fiber::overflows_at(const void* address) const {
 void Fiber::switch_to(Fiber& next) { leave(next, false); }
 
 void Fiber::finish(Fiber& next) {
+#if defined(SIMT_ASAN)
+  left_by_entry_ = true;
+#endif
+  abandon(next);
+}
+
+void Fiber::abandon(Fiber& next) {
   leave(next, true);
   std::abort();  // nobody may continue a finished fiber
 }

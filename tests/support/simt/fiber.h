@@ -38,8 +38,9 @@ class Fiber {
   void prepare();
   // Parks this fiber and continues `next`. REQUIRES: this is the running one.
   void switch_to(Fiber& next);
-  // Leaves this fiber for good.
+  // Leaves this fiber for good, from `entry` itself or from deeper in its calls, whose frames are then given up.
   [[noreturn]] void finish(Fiber& next);
+  [[noreturn]] void abandon(Fiber& next);
   // To be called first thing by `entry`.
   static void started();
 
@@ -60,6 +61,7 @@ class Fiber {
 #endif
 #if defined(SIMT_ASAN)
   void* fake_stack_ = nullptr;
+  bool left_by_entry_ = false;
   const void* bottom_ = nullptr;  // of the stack, whoever owns it
   std::size_t bytes_ = 0;
 #endif

@@ -1,5 +1,6 @@
 #include "simt/cublas_lt.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "simt/cuda/cublasLt.h"
@@ -93,19 +94,30 @@ struct Product {
   bool descending;
 };
 
+// Each sum goes over k in its order; some are computed side by side, for a float addition takes longer than the rest.
+template <float (*kToFloat)(std::uint16_t)>
 void multiply(const Product& p) {
+  constexpr std::size_t kRowsAtOnce = 8;
   const auto& [desc, a, la, b, lb, d, ld, descending] = p;
   const bool transposed = desc.transpose_a == CUBLAS_OP_T;
   const auto lead_a = static_cast<std::size_t>(la.leading), lead_b = static_cast<std::size_t>(lb.leading);
+  const std::size_t step_m = transposed ? lead_a : 1, step_k = transposed ? 1 : lead_a;
+  const auto* const as = static_cast<const std::uint16_t*>(a);
+  const auto* const bs = static_cast<const std::uint16_t*>(b);
   for (std::size_t n = 0; n < ld.columns; ++n) {
-    for (std::size_t m = 0; m < ld.rows; ++m) {
-      float sum = 0.0f;
+    for (std::size_t first = 0; first < ld.rows; first += kRowsAtOnce) {
+      const std::size_t count = std::min(kRowsAtOnce, ld.rows - first);
+      float sums[kRowsAtOnce] = {};
       for (std::size_t i = 0; i < lb.rows; ++i) {
         const std::size_t k = descending ? lb.rows - 1 - i : i;
-        sum += read(a, la.type, transposed ? m * lead_a + k : k * lead_a + m) * read(b, lb.type, n * lead_b + k);
+        const float x = kToFloat(bs[n * lead_b + k]);
+        for (std::size_t j = 0; j < count; ++j) sums[j] += kToFloat(as[(first + j) * step_m + k * step_k]) * x;
       }
-      if (desc.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += read(desc.bias, ld.type, m);
-      write(d, ld.type, n * static_cast<std::size_t>(ld.leading) + m, sum);
+      for (std::size_t j = 0; j < count; ++j) {
+        const std::size_t m = first + j;
+        if (desc.epilogue == CUBLASLT_EPILOGUE_BIAS) sums[j] += read(desc.bias, ld.type, m);
+        write(d, ld.type, n * static_cast<std::size_t>(ld.leading) + m, sums[j]);
+      }
     }
   }
 }
@@ -258,6 +270,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       !simt::in_device_memory(desc->bias, d_layout->rows * element_bytes(d_layout->type)))
     return CUBLAS_STATUS_INVALID_VALUE;
   const Product product{*desc, a, *a_layout, b, *b_layout, d, *d_layout, found->descending};
-  const cudaError_t error = simt::enqueue(stream, [product] { multiply(product); });
+  const cudaError_t error = simt::enqueue(stream, [product] {
+    product.la.type == CUDA_R_16F ? multiply<simt::half_to_float>(product) : multiply<simt::bfloat16_to_float>(product);
+  });
   return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

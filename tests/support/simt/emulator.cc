@@ -35,8 +35,6 @@ std::vector<Options> make_schedules() {
 
 }  // namespace
 
-bool operator==(Site a, Site b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
-
 std::string to_string(Site site) {
   const char* const slash = std::strrchr(site.file, '/');
   return fmt::format("{}:{}", slash != nullptr ? slash + 1 : site.file, site.line);

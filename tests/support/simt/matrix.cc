@@ -38,11 +38,14 @@ struct MultiplyOperand {
 };
 static_assert(sizeof(MultiplyOperand) <= WarpOperation::kMaxBytes);
 
+// Of b and d. One value for the compiler, so that sanitizers check a row at a time.
+using Row = double __attribute__((vector_size(8 * sizeof(double))));
+
 template <float (*kToFloat)(std::uint16_t)>
 void multiply(WarpOperation& operation) {
-  float a[16][16];
-  float b[16][8];
-  double d[16][8];
+  double a[16][16];
+  Row b[16];
+  Row d[16];
   for (int lane = 0; lane < kWarpLanes; ++lane) {
     const int g = lane / 4;
     const int t = lane % 4;
@@ -53,9 +56,9 @@ void multiply(WarpOperation& operation) {
     for (int i = 0; i < 4; ++i) d[g + (i & 2) * 4][2 * t + (i & 1)] = operand.d[i];
   }
   for (int row = 0; row < 16; ++row) {
-    for (int k = 0; k < 16; ++k) {
-      for (int column = 0; column < 8; ++column) d[row][column] += double{a[row][k]} * double{b[k][column]};
-    }
+    Row sum = d[row];
+    for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k];
+    d[row] = sum;
   }
   for (int lane = 0; lane < kWarpLanes; ++lane) {
     const int g = lane / 4;

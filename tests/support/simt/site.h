@@ -2,6 +2,7 @@
 // (Builtins, for clang 14 has no std::source_location.)
 #pragma once
 
+#include <cstring>
 #include <string>
 
 namespace simt {
@@ -13,7 +14,7 @@ struct Site {
   static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return {file, line}; }
 };
 
-bool operator==(Site a, Site b);
+inline bool operator==(Site a, Site b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
 std::string to_string(Site site);  // "norm.cu:42"
 
 }  // namespace simt

@@ -39,8 +39,10 @@ if(QUIRE_SANITIZE)
   if(QUIRE_SANITIZE MATCHES "undefined")
     list(APPEND QUIRE_TEST_FLAGS -fno-sanitize=undefined)
   endif()
+  set(QUIRE_EMULATOR_FLAGS -O2)  # the emulator and the oracle, which compute for most of their tests' time
 else()
   set(QUIRE_TEST_FLAGS "$<$<CONFIG:Release>:-O1>")
+  set(QUIRE_EMULATOR_FLAGS "")
 endif()
 
 set(QUIRE_ROOMS "" CACHE INTERNAL "")

@@ -71,11 +71,9 @@ std::size_t PagedLayout::element_of(std::size_t s, int position, int kv_head) co
   return static_cast<std::size_t>(page * block_stride_ + row * case_.head_size);
 }
 
-float PagedLayout::value_of(const PagedSequence& s, Stream which, int position, int head, int d) const {
-  const std::uint64_t row =
-      hash(hash(hash(s.seed * 4 + static_cast<std::uint64_t>(which)) + static_cast<std::uint64_t>(position)) +
-           static_cast<std::uint64_t>(head));
-  return noise(row + static_cast<std::uint64_t>(d), which == Stream::kQuery ? case_.q_scale : 1.0f);
+std::uint64_t PagedLayout::row_of(const PagedSequence& s, Stream which, int position, int head) {
+  return hash(hash(hash(s.seed * 4 + static_cast<std::uint64_t>(which)) + static_cast<std::uint64_t>(position)) +
+              static_cast<std::uint64_t>(head));
 }
 
 std::vector<float> PagedLayout::queries() const {
@@ -83,7 +81,9 @@ std::vector<float> PagedLayout::queries() const {
   for (const PagedSequence& s : case_.sequences) {
     for (int i = 0; i < s.num_new; ++i) {
       for (int h = 0; h < case_.num_heads; ++h) {
-        for (int d = 0; d < case_.head_size; ++d) q.push_back(value_of(s, Stream::kQuery, s.kv_len - s.num_new + i, h, d));
+        const std::uint64_t row = row_of(s, Stream::kQuery, s.kv_len - s.num_new + i, h);
+        for (std::uint64_t d = 0; d < static_cast<std::uint64_t>(case_.head_size); ++d)
+          q.push_back(noise(row + d, case_.q_scale));
       }
     }
   }
@@ -100,8 +100,9 @@ std::vector<std::byte> PagedLayout::pool(Stream which) const {
       if (!is_seen(sequence, position)) continue;
       for (int h = 0; h < case_.num_kv_heads; ++h) {
         const std::size_t element = element_of(s, position, h);
-        for (int d = 0; d < case_.head_size; ++d)
-          store(pool, case_.dtype, element + static_cast<std::size_t>(d), value_of(sequence, which, position, h, d));
+        const std::uint64_t row = row_of(sequence, which, position, h);
+        for (std::size_t d = 0; d < static_cast<std::size_t>(case_.head_size); ++d)
+          store(pool, case_.dtype, element + d, noise(row + d, 1.0f));
       }
     }
   }

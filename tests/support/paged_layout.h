@@ -63,7 +63,8 @@ class PagedLayout {
 
  private:
   void lay_out_pages();
-  float value_of(const PagedSequence& sequence, Stream which, int position, int head, int d) const;
+  // Elements of the row are noise of this and the numbers after it.
+  static std::uint64_t row_of(const PagedSequence& sequence, Stream which, int position, int head);
   float scale() const;
 
   AttentionCase case_;

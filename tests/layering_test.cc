@@ -197,9 +197,8 @@ TEST(Layering, EveryFileKeepsToItsFloor) {
 class FakeTree : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "quire_layering_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
+    root_ = fs::path(testing::TempDir()) / "tree";
+    ASSERT_TRUE(fs::create_directory(root_));
   }
   void TearDown() override { fs::remove_all(root_); }
 

@@ -22,25 +22,7 @@ namespace json = boost::json;
 using testing::HasSubstr;
 using testing::Not;
 
-// A folder of this process, gone at its end.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (fs::temp_directory_path() / "quire_bench_XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) std::abort();
-    path_ = pattern;
-  }
-  ~Folder() { fs::remove_all(path_); }
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
-
-const Folder& folder() {
-  static const Folder folder;
-  return folder;
-}
+fs::path folder() { return testing::TempDir(); }
 
 std::string read_file(const fs::path& path) {
   std::ifstream file(path);

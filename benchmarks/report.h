@@ -55,9 +55,13 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
 // A field of /proc/self/status in bytes: "VmRSS", what of this process is in memory, or "VmHWM", the most that was.
 std::int64_t own_memory(std::string_view field);
 
-// Calls `body`; the exit status.
+// Calls `body`, unless the command line is wrong, which `wrong` says how; the exit status.
 template <typename Body>
-int run_guarded(const char* program, const Body& body) {
+int run_guarded(const char* program, const std::string& wrong, const Body& body) {
+  if (!wrong.empty()) {
+    fmt::print(stderr, "{}: {}\n", program, wrong);
+    return 2;
+  }
   try {
     body();
     return 0;
@@ -65,6 +69,10 @@ int run_guarded(const char* program, const Body& body) {
     fmt::print(stderr, "{}: {}\n", program, error.what());
     return 1;
   }
+}
+template <typename Body>
+int run_guarded(const char* program, const Body& body) {
+  return run_guarded(program, {}, body);
 }
 
 }  // namespace quire::bench

@@ -242,9 +242,5 @@ int main(int argc, char** argv) {
   bench::add_common_flags(app, options.flags);
   dataset->excludes(lock_step);
   if (const auto status = bench::parse_flags(app, argc, argv)) return *status;
-  if (const std::string wrong = contradiction(app, options); !wrong.empty()) {
-    fmt::print(stderr, "throughput_bench: {}\n", wrong);
-    return 2;
-  }
-  return bench::run_guarded("throughput_bench", [&] { run(options); });
+  return bench::run_guarded("throughput_bench", contradiction(app, options), [&] { run(options); });
 }

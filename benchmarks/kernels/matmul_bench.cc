@@ -157,9 +157,5 @@ int main(int argc, char** argv) {
   quire::bench::add_list(app, "--shape", options.shapes, "KxM", is_shape);
   quire::bench::add_kernel_flags(app, options.flags, "weights");
   if (const auto status = quire::bench::parse_flags(app, argc, argv)) return *status;
-  if (const std::string wrong = quire::without_product(app, options); !wrong.empty()) {
-    fmt::print(stderr, "matmul_bench: {}\n", wrong);
-    return 2;
-  }
-  return quire::bench::run_guarded("matmul_bench", [&] { quire::run(options); });
+  return quire::bench::run_guarded("matmul_bench", quire::without_product(app, options), [&] { quire::run(options); });
 }

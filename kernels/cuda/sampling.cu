@@ -90,8 +90,9 @@ QUIRE_DEVICE const T* array_at(const DeviceSampleRow* rows, std::int64_t at) {
 // x = logits under mask, bias and penalties, in this order. Entries for tokens that do not exist are passed over.
 QUIRE_DEVICE void adjust(const float* logits, int size, const DeviceSampleRow* rows, const DeviceSampleRow& row, float* x) {
   const auto* mask = array_at<std::uint32_t>(rows, row.mask_at);
+  const bool has_mask = row.mask_at != 0;
   for_tokens(logits, 0, size, [&](int id, float logit) {
-    const bool is_allowed = row.mask_at == 0 || (mask[id / 32] >> (id % 32) & 1u) != 0;
+    const bool is_allowed = !has_mask || (mask[id / 32] >> (id % 32) & 1u) != 0;
     store_global(x + id, is_allowed ? logit : -INFINITY);
   });
   __syncthreads();
@@ -264,9 +265,10 @@ QUIRE_DEVICE int choose(const float* logits, int size, const DeviceSampleRow* ro
   }
   const float largest = value_of(top);
   if (top == kInvalid || largest == -INFINITY) return -1;
-  if (row.temperature < kGreedyBelow) return token_of(top);
+  const float temperature = row.temperature;  // a register, though x might be where the row is
+  if (temperature < kGreedyBelow) return token_of(top);
   for_tokens(is_changed ? x : logits, 0, size,
-             [&](int id, float value) { store_global(x + id, (value - largest) / row.temperature); });
+             [&](int id, float value) { store_global(x + id, (value - largest) / temperature); });
   __syncthreads();
   apply_filters(row, x, size, scratch);
   return draw_token(x, size, row.uniform, scratch);

@@ -20,6 +20,7 @@ namespace quire::testing {
 namespace {
 
 constexpr char kDoc[] = QUIRE_SOURCE_DIR "/docs/kernels.md";
+constexpr std::int64_t kSampledTokens = 16384;
 constexpr char kBegin[] = "<!-- traffic table: begin -->\n", kEnd[] = "<!-- traffic table: end -->";
 
 std::string ratio(std::int64_t seen, std::int64_t least) {
@@ -89,15 +90,16 @@ class TrafficTable : public ::testing::Test {
     add("combine_attention_kernel<BFloat16>", kPartialRows * (kSize + 1) * 4, kOutBytes,
         [&] { cuda::launch_combine_bf16(params, {.num_combines = 1, .row_tile = cuda::kDecodeRows}, nullptr); });
   }
-  // A row of logits; one that is drawn from is copied to scratch.
+  // A row of logits; one that is changed or drawn from is copied to scratch.
   void add_sample(const std::string& how, const SampleRow& row) {
-    constexpr std::int64_t kSize = 16384;
+    constexpr std::int64_t kSize = kSampledTokens;
     std::vector<std::byte> packed;
     cuda::pack_sample_rows(&row, 1, kSize, packed);
     const simt::DeviceBuffer<std::byte> rows(packed);
     const simt::DeviceBuffer<SampleResult> results(1);
     const DeviceTensor logits(DType::kF32, {1, kSize}, noises(kSize, 3, 4.0f)), scratch(DType::kF32, {1, kSize});
-    add("sample_kernel, " + how, 4 * kSize, sizeof(SampleResult) + (row.temperature > 0.0f ? 4 * kSize : 0), [&] {
+    const bool is_copied = row.temperature > 0.0f || row.mask != nullptr;
+    add("sample_kernel, " + how, 4 * kSize, sizeof(SampleResult) + (is_copied ? 4 * kSize : 0), [&] {
       cuda::sample({logits, rows.data(), scratch.view().as<float>(), results.data()}, nullptr);
     });
   }
@@ -174,6 +176,8 @@ TEST_F(TrafficTable, IsTheOneInTheDocument) {
   add("softcap_kernel", 2 * kBytes, 2 * kBytes, [&] { cuda::softcap({logits, 30.0f}, nullptr); });
 
   add_sample("greedy", {.temperature = 0.0f});
+  const std::vector<std::uint32_t> mask(kSampledTokens / 32, 0xffff0000u);
+  add_sample("mask", {.temperature = 0.0f, .mask = mask.data()});
   add_sample("temperature", {.temperature = 0.8f});
   add_sample("top-p", {.temperature = 0.8f, .top_p = 0.9f});
 

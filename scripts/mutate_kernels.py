@@ -29,6 +29,7 @@ import random
 import re
 import resource
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -163,7 +164,7 @@ class Program:
     def run(self, gtest_filter, number, seconds=0, report=None):
         """(whether it passed, CPU seconds). A test ends with its first failure."""
         environment = os.environ | {"MUTANT": str(number)} | ({"MUTANTS_REACHED": str(report)} if report else {})
-        environment["RC_PARAMS"] = "seed=1 noshrink=1"
+        environment |= {"RC_PARAMS": "seed=1 noshrink=1", "TEST_TMPDIR": str(self.folder)}  # a broken test removes nothing
         arguments = [str(self.path), "--gtest_brief=1", "--gtest_break_on_failure", f"--gtest_filter={gtest_filter}"]
 
         def limit():
@@ -375,6 +376,7 @@ def main():
     if options.list:
         print(*(mutant for source in sources for mutant in mutants_of(source, ROOT)), sep="\n")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as ^C: temporary folders are removed
     start, results, outcomes = time.monotonic(), Results(options.results), []
     for together in [sources] if options.limit is not None or options.together else [[source] for source in sources]:
         campaign = Campaign(build, together, results, options)

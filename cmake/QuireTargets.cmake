@@ -10,7 +10,7 @@
 #   emulator sees. Paths are as for add_library; those that begin with kernels/ are from the project's root.
 # quire_emulated_test(NAME SOURCES ... KERNELS names... LINK ...): a quire_test of such kernels, and NAME_hooks, the same test of
 #   the second libraries.
-# quire_mutation_test(NAME TEST name SOURCES files... [LIMIT n] [ONLY e] [UNITS files...] [FILTER f] [HOOKS yes|no|only]): breaks
+# quire_mutation_test(NAME TEST names... SOURCES files... [LIMIT n] [ONLY e] [UNITS files...] [FILTER f] [HOOKS yes|no|only]): breaks
 #   the files, kernels of an emulated test, one place at a time (n of them; those that the expression matches), and expects the
 #   tests of the filter to fail each time; see scripts/mutate_kernels.py for the options. Without sanitizers only.
 # There is none of these under ThreadSanitizer, which cannot follow the emulator's fibers. With QUIRE_CUDA the same tests run the
@@ -189,12 +189,15 @@ function(quire_emulated_test name)
 endfunction()
 
 function(quire_mutation_test name)
-  cmake_parse_arguments(ARG "" "TEST;LIMIT;ONLY;FILTER;HOOKS" "SOURCES;UNITS" ${ARGN})
+  cmake_parse_arguments(ARG "" "LIMIT;ONLY;FILTER;HOOKS" "TEST;SOURCES;UNITS" ${ARGN})
   if(NOT TARGET quire_simt_hooks OR NOT CMAKE_GENERATOR MATCHES "Ninja")
     return()
   endif()
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
   set(options --together --jobs 1)
+  foreach(test ${ARG_TEST})
+    list(APPEND options --test ${test})
+  endforeach()
   foreach(source ${ARG_SOURCES})
     list(APPEND options --source ${source})
   endforeach()
@@ -208,6 +211,6 @@ function(quire_mutation_test name)
     endif()
   endforeach()
   add_test(NAME ${name} COMMAND Python3::Interpreter "${PROJECT_SOURCE_DIR}/scripts/mutate_kernels.py"
-    --build "${PROJECT_BINARY_DIR}" --test ${ARG_TEST} ${options})
+    --build "${PROJECT_BINARY_DIR}" ${options})
   set_tests_properties(${name} PROPERTIES TIMEOUT 900 LABELS mutation)
 endfunction()

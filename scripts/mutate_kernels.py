@@ -9,9 +9,10 @@ tried with those tests, first the quick and those that noticed others, until one
 about what those before it did not notice; barriers, waits and commits are asked of the hooks alone where there are hooks.
 
 With --patience S a mutant is shown to the quickest tests that reach it, to S CPU seconds of them in each program, and not to the
-others. With --limit a sample of all sources' mutants is tried (the same for the same --seed), in one program, in which only one of
-the kernels that include a source is broken. With --results FILE what was noticed is kept there and not tried again while its source
-is the same: a run that was stopped goes on, and after new tests were written only the survivors are tried.
+others. With --limit a sample of all sources' mutants is tried (by a hash of --seed and what a mutant changes, so that an edit elsewhere
+picks no other; without those that mutants_allowed.txt explains), in one program, in which only one of the kernels that include a
+source is broken. With --results FILE what was noticed is kept there and not tried again while its source is the same: a run that
+was stopped goes on, and after new tests were written only the survivors are tried.
 
 Exit status 1 if a mutant survives that tests/kernels/cuda/mutants_allowed.txt does not explain, or if that file explains one that
 does not exist or is caught. Its lines: FILE :: MUTATION :: SOURCE LINE :: REASON, one for each mutant; `#` begins a comment.
@@ -25,7 +26,6 @@ import hashlib
 import json
 import os
 import pathlib
-import random
 import re
 import resource
 import shlex
@@ -255,10 +255,10 @@ class Campaign:
         """(name, whether the next one is its build with hooks)."""
         listed = subprocess.run(["ninja", "-C", str(self.build), "-t", "targets", "all"], capture_output=True, text=True).stdout
         for test in self.options.test:
-            has_hooks = f"\n{test}_hooks:" in listed and self.options.hooks != "no"
+            has_hooks = f"\n{test}_hooks:" in listed
             if not has_hooks or self.options.hooks != "only":
                 yield test, has_hooks
-            if has_hooks:
+            if has_hooks and self.options.hooks != "no":
                 yield test + "_hooks", False
 
     def run(self):
@@ -280,7 +280,9 @@ class Campaign:
             reached = program.reached()
             tried = [pair for pair in program.numbered if pair[0] in reached]
             if self.options.limit is not None and self.sample is None:
-                tried = sorted(random.Random(self.options.seed).sample(tried, min(self.options.limit, len(tried))))
+                allowed = read_allowed()
+                tried = [pair for pair in tried if pair[1].key not in allowed]
+                tried = sorted(sorted(tried, key=self.draw)[: self.options.limit])
                 self.sample = {number for number, _ in tried}
             self.reached |= {number for number, _ in tried}
             caught = set()
@@ -291,6 +293,9 @@ class Campaign:
                         self.results.add(mutant, killer)
                         caught.add(number)
             return caught
+
+    def draw(self, pair):
+        return hashlib.sha1(repr((self.options.seed, pair[1].key)).encode()).digest()
 
     def outcomes(self):
         """[(mutant, "caught", "survived", "unreached" or "no program")]"""

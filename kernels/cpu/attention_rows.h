@@ -3,7 +3,12 @@
 // values are read as the pool stores them or as floats widened before. Orders: docs/numerics.md, "Attention", 1 and 6.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cpu/simd.h"
+#if QUIRE_ISA_AVX2
+#include "kernels/cpu/float_dots.h"
+#endif
 
 namespace quire::cpu::QUIRE_ISA {
 
@@ -43,6 +48,21 @@ inline constexpr int kKeys = QUIRE_ISA_AVX512 || kRows == 1 ? 4 : 2;
 template <int kRows>
 inline constexpr int kVectors = QUIRE_ISA_AVX512 || kRows == 1 ? 4 : 2;
 
+#if QUIRE_ISA_AVX2
+
+// dots[r * kCount + j] = q[r] . key[j] in lanes, for keys that are floats.
+template <int kRows, int kCount>
+[[gnu::always_inline]] inline void sum_products(FloatRows q, const float* key, std::int64_t key_stride, std::int64_t size,
+                                                F32x16* dots) {
+  LaneSums sums{};
+  for (std::int64_t d = 0; d < size; d += kLanes) add_dots<kCount, kRows>(key + d, key_stride, q.first + d, q.stride, sums);
+  for (int r = 0; r < kRows; ++r) {
+    for (int j = 0; j < kCount; ++j) dots[r * kCount + j] = joined(sums[r][j]);
+  }
+}
+
+#endif
+
 // scores[r][j] = q[r] . key[j], for keys from `key` on.
 template <typename From, int kRows, int kCount>
 [[gnu::always_inline]] inline void score_keys(FloatRows q, const typename From::Stored* key, std::int64_t key_stride,
@@ -50,12 +70,19 @@ template <typename From, int kRows, int kCount>
   constexpr std::size_t kSums = (std::size_t{kRows} * std::size_t{kCount} + 3) / 4 * 4;  // reduced by fours
   F32x16 sums[kSums];
   for (F32x16& sum : sums) sum = F32x16::zero();
-  for (std::int64_t d = 0; d < size; d += kLanes) {
-    F32x16 keys[kMost];
-    for (int j = 0; j < kCount; ++j) keys[j] = From::load(key + j * key_stride + d);
-    for (int r = 0; r < kRows; ++r) {
-      const F32x16 query = F32x16::load(q.row(r) + d);
-      for (int j = 0; j < kCount; ++j) sums[r * kCount + j] = fma(query, keys[j], sums[r * kCount + j]);
+#if QUIRE_ISA_AVX2
+  if constexpr (std::is_same_v<From, FromF32>) {
+    sum_products<kRows, kCount>(q, key, key_stride, size, sums);
+  } else
+#endif
+  {
+    for (std::int64_t d = 0; d < size; d += kLanes) {
+      F32x16 keys[kMost];
+      for (int j = 0; j < kCount; ++j) keys[j] = From::load(key + j * key_stride + d);
+      for (int r = 0; r < kRows; ++r) {
+        const F32x16 query = F32x16::load(q.row(r) + d);
+        for (int j = 0; j < kCount; ++j) sums[r * kCount + j] = fma(query, keys[j], sums[r * kCount + j]);
+      }
     }
   }
   float dots[kSums];

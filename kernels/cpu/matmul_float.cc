@@ -3,7 +3,7 @@
 #include "kernels/cpu/matmul_tile.h"
 #include "kernels/cpu/simd.h"
 #if QUIRE_ISA_AVX2
-#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/float_dots.h"
 #endif
 
 namespace quire::cpu::QUIRE_ISA {
@@ -105,7 +105,6 @@ void multiply_few_rows(const Tile& t, int i) {
 
 #if QUIRE_ISA_AVX2
 
-constexpr int kVectors = kLanes / kWidth;  // of sixteen lanes
 constexpr std::int64_t kChunk = 1024;  // weights of a row that are widened at a time: those of a tile take half of an L1 cache
 
 // Weights [begin, begin + kChunk) of some rows, as floats, with zeros up to a multiple of sixteen.
@@ -130,48 +129,23 @@ struct Widened {
   }
 };
 
-using VectorSums = Floats[kMost][kMost][kVectors];  // as Sums
-
-#if QUIRE_ISA_AVX512
-inline F32x16 joined(const Floats* v) { return {v[0]}; }
-inline void load_once(Floats&) {}
-#else
-inline F32x16 joined(const Floats* v) { return {v[0], v[1]}; }
-// GCC 12 would read the row anew for every fma: sixteen loads for twelve of them, where eight can be had in their time.
-inline void load_once(Floats& row) { asm("" : "+x"(row)); }
-#endif
-
-// Adds the products of sixteen k: w [kWeights] and x [kRows] with their strides, a vector after the other.
-template <int kWeights, int kRows>
-[[gnu::always_inline]] inline void add_vectors(const float* w, const float* x, std::int64_t x_stride, VectorSums& sums) {
-  for (int v = 0; v < kVectors; ++v) {
-    Floats weights[kMost];
-    for (int a = 0; a < kWeights; ++a) weights[a] = load_floats(w + a * kChunk + v * kWidth);
-    for (int b = 0; b < kRows; ++b) {
-      Floats row = load_floats(x + b * x_stride + v * kWidth);
-      load_once(row);
-      for (int a = 0; a < kWeights; ++a) sums[b][a][v] = fma(weights[a], row, sums[b][a][v]);
-    }
-  }
-}
-
 // Sums of rows from r on over the chunk; between chunks they wait in `partial` [kRows].
 template <int kWeights, int kRows>
-void accumulate_chunk(const Tile& t, int i, int r, const Widened& w, VectorSums& partial) {
-  VectorSums sums;
+void accumulate_chunk(const Tile& t, int i, int r, const Widened& w, LaneSums& partial) {
+  LaneSums sums;
   const bool first = w.begin == 0;
   for (int b = 0; b < kRows; ++b)
     for (int a = 0; a < kWeights; ++a)
-      for (int v = 0; v < kVectors; ++v) sums[b][a][v] = first ? set_floats(0.0f) : partial[b][a][v];
+      for (int v = 0; v < kDotVectors; ++v) sums[b][a][v] = first ? set_floats(0.0f) : partial[b][a][v];
   const float* const x = t.x + r * t.x_stride + w.begin;
   const std::int64_t left = t.inner - w.begin, count = left < kChunk ? left : kChunk;
   std::int64_t k = 0;
-  for (; k + kLanes <= count; k += kLanes) add_vectors<kWeights, kRows>(w.values[0] + k, x + k, t.x_stride, sums);
+  for (; k + kLanes <= count; k += kLanes) add_dots<kWeights, kRows>(w.values[0] + k, kChunk, x + k, t.x_stride, sums);
   if (k < count) {
     float rows[kMost][kLanes] = {};
     for (int b = 0; b < kRows; ++b)
       for (std::int64_t j = 0; k + j < count; ++j) rows[b][j] = x[b * t.x_stride + k + j];
-    add_vectors<kWeights, kRows>(w.values[0] + k, rows[0], kLanes, sums);
+    add_dots<kWeights, kRows>(w.values[0] + k, kChunk, rows[0], kLanes, sums);
   }
   if (left > kChunk) {
     __builtin_memcpy(partial, sums, sizeof sums);
@@ -185,7 +159,7 @@ void accumulate_chunk(const Tile& t, int i, int r, const Widened& w, VectorSums&
 
 // The same of up to kRowsAtOnce rows.
 template <int kWeights>
-void accumulate_rows(const Tile& t, int i, int r, const Widened& w, VectorSums& partial) {
+void accumulate_rows(const Tile& t, int i, int r, const Widened& w, LaneSums& partial) {
   const int num_rows = t.num_rows - r;
   if (num_rows == 1) return accumulate_chunk<kWeights, 1>(t, i, r, w, partial);
   if (num_rows == 2) return accumulate_chunk<kWeights, 2>(t, i, r, w, partial);
@@ -197,7 +171,7 @@ void accumulate_rows(const Tile& t, int i, int r, const Widened& w, VectorSums& 
 template <typename Weights, int kWeights>
 void multiply_many_rows(const Tile& t, int i) {
   Widened w;
-  VectorSums partial[kTileRows / kRowsAtOnce + 1];
+  LaneSums partial[kFloatTileRows / kRowsAtOnce + 1];
   for (w.begin = 0; w.begin == 0 || w.begin < t.inner; w.begin += kChunk) {
     w.fill<Weights>(t, i, kWeights);
     for (int r = 0; r < t.num_rows; r += kRowsAtOnce) {

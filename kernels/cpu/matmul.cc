@@ -87,15 +87,15 @@ void multiply_tile(const MatmulArgs& args, const Projection& p, std::int64_t gro
 void multiply(const MatmulArgs& args, ThreadPool& pool, void* scratch, MultiplyPanels panels) {
   auto* const blocks = static_cast<ActivationBlock*>(scratch);
   std::int64_t groups = 0;  // of all projections, one after the other: one region for all
-  bool any_quantized = false;
+  bool any_quantized = false, any_float = false;
   for (int i = 0; i < args.num_projections; ++i) {
     groups += num_groups(args.projections[i]);
-    any_quantized |= is_quantized(args.projections[i].weight.dtype);
+    (is_quantized(args.projections[i].weight.dtype) ? any_quantized : any_float) = true;
   }
   if (any_quantized) quantize_rows(args.x, args.activation_terms, blocks, pool);
 
   const std::int64_t rows = args.x.shape[0];
-  const std::int64_t tile_rows = kTileRows / args.activation_terms;
+  const std::int64_t tile_rows = (any_float ? kFloatTileRows : kTileRows) / args.activation_terms;
   const std::int64_t tiles = groups * ceil_div(rows, tile_rows);
   pool.parallel_for(tiles, grain_of(tiles, pool), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t tile = begin; tile < end; ++tile) {

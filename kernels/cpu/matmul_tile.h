@@ -9,7 +9,10 @@
 namespace quire::cpu::QUIRE_ISA {
 
 inline constexpr int kTileWeights = 16;  // a group of panels
-inline constexpr int kTileRows = 64;     // most rows of activations in a tile
+// Most rows of activations in a tile. Quantised weights are unpacked once a tile, so more rows cost less; those of floats fill
+// the second cache sooner.
+inline constexpr int kTileRows = 128;
+inline constexpr int kFloatTileRows = 64;
 
 // out[r * out_stride + i] = x[r] . weight[i] + bias[i] for r < num_rows, i < num_weights.
 struct Tile {

@@ -18,7 +18,7 @@ struct Shape {
 
 // M with and without full groups of sixteen, R in every remainder of the row tiles, K over one and several pieces of panels.
 std::vector<Shape> shapes(DType type) {
-  std::vector<Shape> all{{1, 32, 1},  {3, 64, 2},    {7, 96, 3},    {16, 32, 4},    {17, 576, 5}, {16, 160, 6}, {33, 288, 7},
+  std::vector<Shape> all{{1, 32, 1},  {3, 64, 2},    {7, 96, 3},    {16, 32, 4},    {17, 576, 5}, {16, 160, 6},  {33, 288, 7},
                          {8, 512, 8}, {25, 1536, 9}, {16, 1056, 2}, {16, 1056, 10}, {33, 64, 33}, {18, 96, 134}, {31, 800, 15}};
   if (block_elements(type) == 256) {
     for (Shape& s : all) s.inner = (s.inner + 255) / 256 * 256;

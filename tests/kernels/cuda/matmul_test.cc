@@ -40,7 +40,7 @@ class CudaMatmul : public ::testing::TestWithParam<Type> {
 };
 
 TEST_P(CudaMatmul, MultipliesRowsOfTheFileWithBiasIntoPartsOfWiderRows) {
-  constexpr std::int64_t kRows = 5, kInner = 24, kOuter = 7, kStride = 11;
+  constexpr std::int64_t kRows = 5, kInner = 24, kOuter = 19, kStride = 23;
   const Bits x = narrow(noises(kRows * kInner, 1), type());
   const Bits weight = narrow(noises(kOuter * kInner, 2), type());
   const Bits bias = narrow(noises(kOuter, 3), type());

@@ -23,7 +23,7 @@ struct Tile {
   const ActivationBlock* blocks = nullptr;  // [num_rows, K / 32], quantised weights
   const float* x = nullptr;                 // [num_rows, K] with stride x_stride, float weights
   std::int64_t x_stride = 0;
-  int num_rows = 0;             // 1 to kTileRows
+  int num_rows = 0;             // 1 to kTileRows; of float weights to kFloatTileRows
   const float* bias = nullptr;  // [num_weights] or nullptr
   float* out = nullptr;
   std::int64_t out_stride = 0;

@@ -26,6 +26,7 @@ std::vector<Shape> shapes(DType type) {
   if (!is_quantized(type)) {
     for (const std::int64_t inner : {1, 15, 17, 40}) all.push_back({9, inner, 1 + inner % 5});
     for (const std::int64_t inner : {1023, 1025, 2051}) all.push_back({13, inner, 4 + inner % 7});  // widened 1,024 at a time
+    all.push_back({3, 1040, 134});  // sums of more than one tile of rows wait for the second piece
   }
   return all;
 }
@@ -249,34 +250,43 @@ TEST_P(MatmulTest, SumsOfNothingAreTheBias) {
   }
 }
 
-// Three projections of one x, of different types and sizes, in one call: the bits of three calls.
-TEST(Matmul, ProjectionsOfOneCallDoNotMeet) {
-  const MatmulProblem parts[]{
-      {DType::kQ4_1, 19, 64, 6, true, 8}, {DType::kQ8_0, 3, 64, 6, false, 9}, {DType::kF16, 40, 64, 6, true, 10}};
+// Three projections of one x, of different types and sizes, in one call: the bits of three calls. With many rows the tiles are as
+// high as those of floats may be, whose sums wait for the second piece of K.
+void expect_projections_do_not_meet(std::int64_t rows, std::int64_t inner, int terms) {
+  MatmulProblem parts[]{{DType::kQ4_1, 19, inner, rows, true, 8},
+                        {DType::kQ8_0, 3, inner, rows, false, 9},
+                        {DType::kF16, 40, inner, rows, true, 10}};
   std::vector<float> x = parts[0].x;
   for (const cpu::KernelTable* kernels : all_kernels()) {
     for (const int threads : {1, 2}) {
       ThreadPool pool(threads);
-      const AlignedBuffer scratch(cpu::matmul_scratch_bytes(6, 64));
+      const AlignedBuffer scratch(cpu::matmul_scratch_bytes(rows, inner, terms));
       std::vector<float> out[3];
       MatmulArgs args;
-      args.x = TensorView(x.data(), DType::kF32, {6, 64});
+      args.x = TensorView(x.data(), DType::kF32, {rows, inner});
       args.num_projections = 3;
+      args.activation_terms = terms;
       for (std::size_t i = 0; i < 3; ++i) {
-        out[i].resize(static_cast<std::size_t>(6 * parts[i].outer));
-        auto* weights = const_cast<std::byte*>(parts[i].weights.data());
-        args.projections[i].weight = TensorView(weights, parts[i].type, {parts[i].outer, 64});
-        auto* bias = const_cast<float*>(parts[i].bias.data());
-        if (!parts[i].bias.empty()) args.projections[i].bias = TensorView(bias, DType::kF32, {parts[i].outer});
-        args.projections[i].out = TensorView(out[i].data(), DType::kF32, {6, parts[i].outer});
+        out[i].resize(static_cast<std::size_t>(rows * parts[i].outer));
+        args.projections[i].weight = TensorView(parts[i].weights.data(), parts[i].type, {parts[i].outer, inner});
+        if (!parts[i].bias.empty()) args.projections[i].bias = TensorView(parts[i].bias.data(), DType::kF32, {parts[i].outer});
+        args.projections[i].out = TensorView(out[i].data(), DType::kF32, {rows, parts[i].outer});
       }
       kernels->matmul(args, pool, scratch.data());
       for (std::size_t i = 0; i < 3; ++i) {
-        MatmulProblem alone = parts[i];
-        alone.x = x;
-        expect_same_bits(out[i], alone.run(*kernels));
+        parts[i].x = x;
+        parts[i].terms = terms;
+        parts[i].panels = false;
+        expect_same_bits(out[i], parts[i].run(*kernels));
       }
     }
+  }
+}
+
+TEST(Matmul, ProjectionsOfOneCallDoNotMeet) {
+  for (const int terms : {1, 2}) {
+    expect_projections_do_not_meet(6, 64, terms);
+    expect_projections_do_not_meet(134, 1056, terms);
   }
 }
 

@@ -241,6 +241,13 @@ __global__ void reads_before_the_barrier(bool faulty, const float* x, float* y) 
   y[255 - thread()] = other;
 }
 
+__global__ void loads_before_the_barrier(bool faulty, const float* x, float* y) {
+  QUIRE_SHARED(values, float[256]);
+  store_shared(values + thread(), x[thread()] + 1);
+  if (!faulty) __syncthreads();
+  y[255 - thread()] = load_shared(values + 255 - thread());
+}
+
 __global__ void overwrites_before_the_barrier(bool faulty, const float* x, float* y) {
   QUIRE_SHARED(values, float[256]);
   values[thread()] = x[thread()];
@@ -373,6 +380,7 @@ constexpr PlantedFault kFaults[] = {
     {"too_large_an_array", Finding::kError, "the shared array large of 49156 bytes does not fit", run<too_large_an_array>},
     {"overflows_its_stack", Finding::kStray, "its stack of", run<overflows_its_stack>},
     {"reads_before_the_barrier", Finding::kRace, "", run<reads_before_the_barrier>},
+    {"loads_before_the_barrier", Finding::kRace, " at faults.cu:[0-9]+", run<loads_before_the_barrier>},
     {"overwrites_before_the_barrier", Finding::kRace, "", run<overwrites_before_the_barrier>},
     {"two_write_one_place", Finding::kRace, "write after write", run<two_write_one_place>},
     {"exchanges_without_syncwarp", Finding::kRace, "", run<exchanges_without_syncwarp>},

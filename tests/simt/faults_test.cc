@@ -66,6 +66,9 @@ TEST_P(Faults, IsFound) {
     if (must_throw) {
       EXPECT_THAT(outcome.error, testing::ContainsRegex(fault.message));
       EXPECT_NE(outcome.error, "");
+      if (fault.finding == Finding::kRace || fault.finding == Finding::kHiddenRace) {
+        EXPECT_THAT(outcome.error, testing::ContainsRegex("at faults.cu:[0-9]+|addr2line -e .* names the line"));
+      }
     } else {
       EXPECT_EQ(outcome.error, "");
       always_right = always_right && outcome.right;

@@ -70,7 +70,7 @@ void wait_for_copies(int pending) {
     if (options().async_copies == AsyncCopies::kLazy) copy.land();
     if (b.detects_races())
       b.races().access(RaceDetector::Access::kCopyLanding, b.running().index, b.shared().offset(copy.shared), AsyncCopy::kBytes,
-                       nullptr);
+                       {.site = copy.site});
   }
 }
 

@@ -229,10 +229,12 @@ std::string Block::describe_race() const {
   std::string text = fmt::format("{}: {}, thread {}", report.what, shared_.describe(report.offset), report.thread);
   if (report.other != report.thread) text += fmt::format(" after thread {}", report.other);
   if (races_.num_reports() > 1) text += fmt::format(" (and {} more)", races_.num_reports() - 1);
+  const auto& [code, site] = report.place;
+  if (site.file != nullptr) text += " at " + simt::to_string(site);
   Dl_info program = {};
-  if (report.code != nullptr && dladdr(report.code, &program) != 0)
+  if (code != nullptr && dladdr(code, &program) != 0)
     text += fmt::format("; addr2line -e {} {:#x} names the line", program.dli_fname,
-                        static_cast<const char*>(report.code) - static_cast<const char*>(program.dli_fbase) - 1);
+                        static_cast<const char*>(code) - static_cast<const char*>(program.dli_fbase) - 1);
   return text;
 }
 

@@ -41,7 +41,7 @@ bool has_hooks() { return hooks_are_linked; }
 
 void observe_shared(RaceDetector::Access access, TrafficCounter::Kind kind, const void* address, std::size_t bytes, Site site) {
   Block& b = block();
-  if (b.detects_races()) b.races().access(access, b.running().index, b.shared().offset(address), bytes, nullptr);
+  if (b.detects_races()) b.races().access(access, b.running().index, b.shared().offset(address), bytes, {.site = site});
   count(kind, place_of(site), address, bytes);
 }
 
@@ -62,7 +62,7 @@ void observe(Access access, const void* address, std::size_t bytes, const void* 
     }
     if (b->detects_races()) {
       b->races().access(reads ? RaceDetector::Access::kRead : RaceDetector::Access::kWrite, b->running().index,
-                        b->shared().offset(address), bytes, code);
+                        b->shared().offset(address), bytes, {.code = code});
     }
     count(reads ? TrafficCounter::Kind::kSharedLoad : TrafficCounter::Kind::kSharedStore, place, address, bytes);
   } else if ((options().count_traffic || is_watching()) && in_device_memory(address, bytes)) {
@@ -98,7 +98,7 @@ void atomic_load(const void* address, void* value, std::size_t bytes, Site site)
   const bool is_shared = b.shared().owns(address);
   check_access("an atomic function", is_shared ? Space::kShared : Space::kGlobal, address, bytes, site);
   if (is_shared && b.detects_races())
-    b.races().access(RaceDetector::Access::kAtomic, b.running().index, b.shared().offset(address), bytes, nullptr);
+    b.races().access(RaceDetector::Access::kAtomic, b.running().index, b.shared().offset(address), bytes, {.site = site});
   std::memcpy(value, address, bytes);
 }
 

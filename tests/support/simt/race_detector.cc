@@ -37,11 +37,11 @@ bool RaceDetector::races(const Mark& earlier, const Mark& now) const {
 }
 
 // False if it reports something.
-bool RaceDetector::check(const Cell& cell, Access access, const Mark& now, std::size_t offset, const void* code) {
+bool RaceDetector::check(const Cell& cell, Access access, const Mark& now, std::size_t offset, Place place) {
   const bool reads = access == Access::kRead || access == Access::kAtomic;
   const bool writes = access != Access::kRead;
   const auto found = [&](const char* what, const Mark& earlier) {
-    report({what, offset, now.thread, earlier.thread, code});
+    report({what, offset, now.thread, earlier.thread, place});
     return false;
   };
   if (access == Access::kCopyLanding) {
@@ -79,7 +79,7 @@ void RaceDetector::update(Cell& cell, Access access, const Mark& now) {
   if (!keeps_another_warp) second = now;
 }
 
-void RaceDetector::access(Access access, int thread, std::size_t offset, std::size_t bytes, const void* code) {
+void RaceDetector::access(Access access, int thread, std::size_t offset, std::size_t bytes, Place place) {
   const Mark now = mark(thread, access == Access::kAtomic);
   bool clean = true;  // one report per access
   const std::size_t end = offset + bytes;
@@ -93,7 +93,7 @@ void RaceDetector::access(Access access, int thread, std::size_t offset, std::si
       if (piece.whole) std::fill_n(cells_.begin() + static_cast<std::ptrdiff_t>(begin_of_piece), kPieceBytes, piece.cell);
       piece.whole = false;
       for (std::size_t i = offset; i < part_end; ++i) {
-        clean = clean && check(cells_[i], access, now, i, code);
+        clean = clean && check(cells_[i], access, now, i, place);
         update(cells_[i], access, now);
       }
       if (all && access != Access::kRead) {  // a write makes all bytes alike
@@ -101,7 +101,7 @@ void RaceDetector::access(Access access, int thread, std::size_t offset, std::si
         piece.whole = true;
       }
     } else {
-      clean = clean && check(piece.cell, access, now, offset, code);
+      clean = clean && check(piece.cell, access, now, offset, place);
       update(piece.cell, access, now);
     }
     offset = part_end;

@@ -11,24 +11,30 @@
 #include <string>
 #include <vector>
 
+#include "simt/site.h"
+
 namespace simt {
 
 class RaceDetector {
  public:
   enum class Access : std::uint8_t { kRead, kWrite, kAtomic, kCopyIssue, kCopyLanding };
 
+  struct Place {  // of an access: where the kernel names it, else its code
+    const void* code = nullptr;
+    Site site = {};
+  };
   struct Report {
     const char* what;    // "read after write"
     std::size_t offset;  // in shared memory, bytes
     int thread;          // in the block, who found it
     int other;           // the earlier one; the same where there is no other
-    const void* code;    // of the later access; null if unknown
+    Place place;         // of the later access
   };
 
   // Forgets the block before.
   void prepare();
   // Thread `thread` accesses [offset, offset + bytes).
-  void access(Access access, int thread, std::size_t offset, std::size_t bytes, const void* code);
+  void access(Access access, int thread, std::size_t offset, std::size_t bytes, Place place);
   void sync_block() { ++epoch_; }
   void sync_lanes(int warp, std::uint32_t mask);
 
@@ -62,7 +68,7 @@ class RaceDetector {
 
   Mark mark(int thread, bool atomic) const;
   bool races(const Mark& earlier, const Mark& now) const;
-  bool check(const Cell& cell, Access access, const Mark& now, std::size_t offset, const void* code);
+  bool check(const Cell& cell, Access access, const Mark& now, std::size_t offset, Place place);
   static void update(Cell& cell, Access access, const Mark& now);
   void report(const Report& report);
 

@@ -18,13 +18,21 @@ cd "$(dirname "$0")/.." || exit
 parts=(build:225 tests:100 attention:35 throughput:40 serve:35 torch:25 sanitizer:105)
 grace=2 # seconds after its limit, a part is killed
 
+# The machine's GPUs as CMAKE_CUDA_ARCHITECTURES has them; Hopper if nobody says.
+architectures() {
+  local found
+  found="$(timeout 5 nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | grep -xE '[0-9]+' | sort -nu)"
+  sed 's/$/-real/; s/^90-/90a-/' <<< "${found:-90}" | paste -sd ';'
+}
+
+# Anew: the folder may have come along from where the tree was prepared.
 build() {
-  local options=(-DCMAKE_CUDA_ARCHITECTURES="${QUIRE_GPU_ARCHITECTURES:-90a-real}")
+  local options=("-DCMAKE_CUDA_ARCHITECTURES=$(architectures)")
   if [[ -d gpu_check_deps ]]; then
     options+=("-DCMAKE_MODULE_PATH=$PWD/gpu_check_deps/cmake" "-DCMAKE_BUILD_RPATH=$PWD/gpu_check_deps/lib")
   fi
   command -v ninja > /dev/null || options+=(-G "Unix Makefiles")
-  cmake --preset cuda "${options[@]}" && cmake --build --preset cuda -j "$(nproc)"
+  cmake --fresh --preset cuda "${options[@]}" && cmake --build --preset cuda -j "$(nproc)"
 }
 
 # Without what is one nvcc's (registers) and what wants the packages themselves (an install).
@@ -74,7 +82,8 @@ cuda_sampling_test CudaSampling.AlternativesAndTargets:CudaSamplingDraw.TakesThe
 CASES
 }
 
-# cases BUILD: their names. A filter of which a part names no test would pass.
+# cases BUILD: their names. A filter of which a part names no test would pass; so would a program that nobody entered, but for those
+# of cuBLASLt, of gigabytes and of the emulator's counts.
 cases() {
   local status=0 program filters filter found
   [[ -d "$1/tests/kernels/cuda" ]] || { echo "$1 has no tests/kernels/cuda: it is not built"; return 1; }
@@ -85,6 +94,11 @@ cases() {
       echo "$program $filter: $(wc -l <<< "$found")"
     done < <(tr ':' '\n' <<< "$filters")
   done < <(sanitized)
+  for program in "$1"/tests/kernels/cuda/cuda_*_test; do
+    program="${program##*/}"
+    [[ "$program" =~ ^cuda_(matmul|far_memory|traffic_table)_test$ ]] || grep -q "^$program " <(sanitized) ||
+      { echo "$program has no case here"; status=1; }
+  done
   return "$status"
 }
 
@@ -154,7 +168,7 @@ command -v python3 > /dev/null || { echo "gpu_check.sh: no python3, which writes
 out="${1:-gpu_check}"
 mkdir -p "$out" && rm -f "$out"/*.log "$out"/{ended,results.json} || exit
 for each in "${parts[@]}"; do export -f "${each%:*}"; done
-export -f with_model sanitized cases sanitize_one
+export -f architectures with_model sanitized cases sanitize_one
 timeout 5 nvidia-smi --query-gpu=name,driver_version,clocks.max.sm,memory.total --format=csv,noheader > "$out/gpu.log" 2> /dev/null ||
   { true > "$out/gpu.log"; echo "gpu_check.sh: no GPU answers nvidia-smi; all that needs one will be skipped or fail" >&2; }
 running=

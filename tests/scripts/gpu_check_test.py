@@ -160,6 +160,15 @@ class GpuCheck(unittest.TestCase):
         for name in ("throughput", "serve"):
             self.assertEqual((parts[name]["status"], {*parts[name]["last_lines"]}), ("skipped", {f"no {MODEL}"}))
 
+    def test_the_build_is_for_the_gpus_that_are_there(self):
+        self.tree.say("bin/cmake", b"", 0, 'echo "given $*"')
+        for capabilities, architectures in (("9.0", "90a-real"), ("8.6\n8.0\n8.6", "80-real;86-real"), ("no driver", "90a-real")):
+            with self.subTest(capabilities):
+                self.tree.say("bin/nvidia-smi", capabilities.encode() + b"\n")
+                self.tree.run()
+                given = self.tree.results()[1]["build"]["last_lines"][0]
+                self.assertEqual(given, f"given --fresh --preset cuda -DCMAKE_CUDA_ARCHITECTURES={architectures}")
+
     def test_a_gpu_that_is_not_named_is_unknown(self):
         self.tree.say("bin/nvidia-smi", b"no driver\n", 9)
         self.assertIn("no GPU answers nvidia-smi", self.tree.run().stderr)
@@ -221,6 +230,12 @@ class GpuCheck(unittest.TestCase):
         self.tree.say("build-cuda/tests/kernels/cuda/cuda_norm_test", b"")
         self.assertEqual(self.tree.run().returncode, 1)
         self.assertEqual(self.states()["sanitizer"], "failed")
+
+    def test_a_program_of_kernels_without_a_sanitizer_case_is_a_failure(self):
+        self.tree.say("build-cuda/tests/kernels/cuda/cuda_new_test", b"Suite.\n  Name\n")
+        self.assertEqual(self.tree.run().returncode, 1)
+        _, parts = self.tree.results()
+        self.assertIn("cuda_new_test has no case here", parts["sanitizer"]["last_lines"])
 
     def test_the_second_of_two_runs_does_not_hide_the_first(self):
         self.tree.say("build-cuda/benchmarks/throughput_bench", b"", 0, '[[ "$*" != *--lock-step* ]] || exit 3')

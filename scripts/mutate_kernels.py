@@ -387,6 +387,8 @@ def main():
         campaign = Campaign(build, together, results, options)
         campaign.run()
         outcomes += campaign.outcomes()
+    if not outcomes:
+        sys.exit("no mutant is chosen" + (f": none matches --only {options.only}" if options.only else ""))
     good = report(outcomes, sources)
     print(f"{time.monotonic() - start:.0f} s")
     return 0 if good else 1

@@ -356,7 +356,7 @@ def main():
     parser.add_argument("--together", action="store_true", help="all sources' mutants in one program")
     parser.add_argument("--unit", action="append", default=[], help="name of a kernel to break; the others that include it are not")
     parser.add_argument("--filter", default="*", help="gtest filter: the tests that are asked")
-    parser.add_argument("--hooks", choices=["yes", "no", "only"], default="yes", help="use the hooks build of the test")
+    parser.add_argument("--hooks", choices=["yes", "no", "only"], default="yes", help="use the hooks build of the test; with no, what only it can notice is not asked")
     parser.add_argument("--patience", type=float, default=float("inf"), help="CPU seconds of tests that a mutant is shown to")
     parser.add_argument("--limit", type=int, help="try so many mutants")
     parser.add_argument("--seed", type=int, default=1, help="of the sample of --limit")

@@ -16,7 +16,7 @@ inline F32x16 joined(const Floats* v) { return {v[0]}; }
 inline void load_once(Floats&) {}
 #else
 inline F32x16 joined(const Floats* v) { return {v[0], v[1]}; }
-// GCC 12 would read the row anew for every fma: sixteen loads for twelve of them, where eight can be had in their time.
+// GCC 12 would read the row anew for every fma: sixteen loads for twelve of them.
 inline void load_once(Floats& row) { asm("" : "+x"(row)); }
 #endif
 

@@ -10,7 +10,7 @@
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  std::string folder = ::testing::TempDir() + "quire_test_XXXXXX";
+  std::string folder = std::filesystem::path(::testing::TempDir()) / "quire_test_XXXXXX";
   if (mkdtemp(folder.data()) == nullptr) {
     std::cerr << "cannot make a temporary folder " << folder << "\n";
     return 1;

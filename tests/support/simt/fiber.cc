@@ -46,7 +46,6 @@ namespace simt {
 namespace {
 
 constexpr std::size_t kGuardBytes = 64 * 1024;
-[[maybe_unused]] constexpr std::size_t kEntryBytes = 4 * 1024;  // more than the frames of an entry that finishes
 
 // Who left the stack last; only for the bookkeeping of the first switch to a fiber.
 Fiber* last_left = nullptr;
@@ -81,9 +80,9 @@ Fiber::~Fiber() {
 
 void Fiber::prepare() {
 #if defined(SIMT_ASAN)
-  // Frames that nobody returned from leave their red zones: all of an abandoned run's, else only those below `entry`.
-  const std::size_t stale = left_by_entry_ ? kEntryBytes : kStackBytes;
-  ASAN_UNPOISON_MEMORY_REGION(static_cast<char*>(stack_top()) - stale, stale);
+  // Frames that nobody returned from leave their red zones; those of the entry were cleared at its call of finish(), which does
+  // not return.
+  if (!left_by_entry_) ASAN_UNPOISON_MEMORY_REGION(stack_, kStackBytes);
   fake_stack_ = nullptr;
   left_by_entry_ = false;
 #endif
